@@ -1,0 +1,6 @@
+if(STRATA_BUILD_TESTS)
+  find_package(GTest CONFIG QUIET)
+  if(NOT GTest_FOUND)
+    strata_missing("GoogleTest and GoogleMock" "libgtest-dev libgmock-dev")
+  endif()
+endif()

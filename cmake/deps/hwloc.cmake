@@ -1,0 +1,1 @@
+strata_pkg(HWLOC hwloc libhwloc-dev)

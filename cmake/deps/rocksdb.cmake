@@ -1,0 +1,4 @@
+find_package(RocksDB CONFIG QUIET)
+if(NOT RocksDB_FOUND)
+  strata_missing("RocksDB" librocksdb-dev)
+endif()

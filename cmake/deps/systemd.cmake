@@ -1,0 +1,1 @@
+strata_pkg(SYSTEMD libsystemd libsystemd-dev)

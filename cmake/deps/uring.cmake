@@ -1,0 +1,1 @@
+strata_pkg(URING liburing liburing-dev)

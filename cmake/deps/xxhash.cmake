@@ -1,0 +1,1 @@
+strata_pkg(XXHASH libxxhash libxxhash-dev)

@@ -1,0 +1,66 @@
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <fstream>
+#include <limits>
+
+#include "common/base/checked.h"
+#include "common/base/memory_map.h"
+#include "common/base/status.h"
+#include "common/base/unique_fd.h"
+
+namespace strata {
+namespace {
+
+TEST(Checked, OverflowIsEmpty) {
+  constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
+  EXPECT_EQ(CheckedAdd(1, 2), 3);
+  EXPECT_EQ(CheckedAdd(kMax, 1), std::nullopt);
+  EXPECT_EQ(CheckedMul(1ull << 32, 1ull << 31), 1ull << 63);
+  EXPECT_EQ(CheckedMul(1ull << 32, 1ull << 32), std::nullopt);
+  EXPECT_EQ(CheckedAlignUp(33, 32), 64);
+  EXPECT_EQ(CheckedAlignUp(kMax - 3, 32), std::nullopt);
+}
+
+TEST(UniqueFd, ClosesOnce) {
+  int raw;
+  {
+    UniqueFd a(open("/dev/null", O_RDONLY));
+    raw = a.get();
+    UniqueFd b(std::move(a));
+    EXPECT_FALSE(a.valid());
+    EXPECT_EQ(b.get(), raw);
+  }
+  EXPECT_EQ(fcntl(raw, F_GETFD), -1);
+}
+
+TEST(MemoryMap, ReadsAFileAndNamesAMissingOne) {
+  const std::string path = testing::TempDir() + "memory_map_test";
+  std::ofstream(path) << "hello";
+  auto map = MemoryMap::ReadFile(path);
+  ASSERT_TRUE(map.ok()) << map.status();
+  EXPECT_EQ(map->size(), 5);
+  EXPECT_EQ(static_cast<char>(map->data()[4]), 'o');
+  EXPECT_EQ(MemoryMap::ReadFile(path, 6).status().code(), absl::StatusCode::kOutOfRange);
+  const auto missing = MemoryMap::ReadFile(path + ".none");
+  EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_NE(missing.status().message().find(path + ".none"), absl::string_view::npos);
+}
+
+TEST(Status, MacrosPassValuesAndErrors) {
+  const auto half = [](int x) -> absl::StatusOr<int> {
+    if (x % 2 != 0) return absl::InvalidArgumentError("odd");
+    return x / 2;
+  };
+  const auto quarter = [&](int x) -> absl::StatusOr<int> {
+    STRATA_ASSIGN_OR_RETURN(const int h, half(x));
+    return half(h);
+  };
+  EXPECT_EQ(quarter(8).value(), 2);
+  EXPECT_EQ(Annotate(quarter(6).status(), "here").message(), "here: odd");
+  EXPECT_EQ(ErrnoStatus(ENOSPC, "x").code(), absl::StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace strata
