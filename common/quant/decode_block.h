@@ -20,6 +20,16 @@ void DecodeBlock(const BlockQ5_K& block, float* out);
 void DecodeBlock(const BlockQ6_K& block, float* out);
 void DecodeBlock(const BlockQ8_K& block, float* out);
 
+void DecodeBlock(const BlockIQ1_S& block, float* out);
+void DecodeBlock(const BlockIQ1_M& block, float* out);
+void DecodeBlock(const BlockIQ2_XXS& block, float* out);
+void DecodeBlock(const BlockIQ2_XS& block, float* out);
+void DecodeBlock(const BlockIQ2_S& block, float* out);
+void DecodeBlock(const BlockIQ3_XXS& block, float* out);
+void DecodeBlock(const BlockIQ3_S& block, float* out);
+void DecodeBlock(const BlockIQ4_NL& block, float* out);
+void DecodeBlock(const BlockIQ4_XS& block, float* out);
+
 void DecodeBlock(const BlockMXFP4& block, float* out);
 void DecodeBlock(const BlockNVFP4& block, float* out);
 

@@ -1,0 +1,7 @@
+#include "common/quant/codebooks.h"
+
+namespace strata::quant {
+
+#include "common/quant/codebooks.inc"
+
+}  // namespace strata::quant
