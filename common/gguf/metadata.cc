@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/gguf/byte_reader.h"
+#include "common/gguf/printable.h"
 
 namespace strata::gguf {
 namespace {
@@ -191,7 +192,7 @@ absl::StatusOr<Metadata> Metadata::Make(std::vector<Entry> entries) {
       order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return all[a].key == all[b].key; });
   if (twin != order.end()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the key '", A(all[*twin].key), "' occurs twice"));
+        absl::StrCat("the key '", Printable(all[*twin].key), "' occurs twice"));
   }
   return metadata;
 }

@@ -10,6 +10,7 @@
 #include "common/base/checked.h"
 #include "common/gguf/byte_reader.h"
 #include "common/gguf/format.h"
+#include "common/gguf/printable.h"
 #include "common/gguf/recognize.h"
 
 namespace strata::gguf {
@@ -110,7 +111,7 @@ absl::StatusOr<Metadata> ReadMetadata(ByteReader& reader, std::span<const std::b
     const absl::StatusOr<std::string_view> key = reader.ReadString(kMaxKeyBytes, "key");
     if (!key.ok()) return Annotate(key.status(), absl::StrCat("key ", i, " of ", count));
     const absl::StatusOr<Value> value = ReadValue(reader, bytes);
-    if (!value.ok()) return Annotate(value.status(), absl::StrCat("key '", A(*key), "'"));
+    if (!value.ok()) return Annotate(value.status(), absl::StrCat("key '", Printable(*key), "'"));
     entries.push_back({*key, *value});
   }
   return Metadata::Make(std::move(entries));
@@ -184,8 +185,8 @@ absl::Status ReadTensorInfos(ByteReader& reader, uint64_t count, uint32_t file,
         reader.ReadString(kMaxTensorNameBytes, "tensor name");
     if (!name.ok()) return Annotate(name.status(), absl::StrCat("tensor ", i, " of ", count));
     tensor.name = *name;
-    STRATA_RETURN_IF_ERROR(
-        Annotate(ReadTensorInfo(reader, tensor), absl::StrCat("tensor '", A(tensor.name), "'")));
+    STRATA_RETURN_IF_ERROR(Annotate(ReadTensorInfo(reader, tensor),
+                                    absl::StrCat("tensor '", Printable(tensor.name), "'")));
     tensors.push_back(tensor);
   }
   return absl::OkStatus();
@@ -198,14 +199,15 @@ absl::Status PlaceTensors(ParsedFile& parsed) {
   parsed.data_end = parsed.header_end;
   for (TensorInfo& tensor : parsed.tensors) {
     if (tensor.offset % parsed.alignment != 0) {
-      return Invalid(absl::StrCat("tensor '", A(tensor.name), "' has offset ", tensor.offset,
-                                  ", not a multiple of the alignment ", parsed.alignment));
+      return Invalid(absl::StrCat("tensor '", Printable(tensor.name), "' has offset ",
+                                  tensor.offset, ", not a multiple of the alignment ",
+                                  parsed.alignment));
     }
     const std::optional<uint64_t> begin = CheckedAdd(*start, tensor.offset);
     const std::optional<uint64_t> end = begin ? CheckedAdd(*begin, tensor.bytes) : std::nullopt;
     if (!end) {
-      return Invalid(
-          absl::StrCat("tensor '", A(tensor.name), "' has the impossible offset ", tensor.offset));
+      return Invalid(absl::StrCat("tensor '", Printable(tensor.name),
+                                  "' has the impossible offset ", tensor.offset));
     }
     tensor.offset = *begin;
     parsed.data_end = std::max(parsed.data_end, *end);
@@ -221,7 +223,7 @@ absl::Status CheckInsideFile(const ParsedFile& parsed, uint64_t file_bytes) {
   return absl::OutOfRangeError(absl::StrCat(
       "the file is truncated: ", parsed.data_end - file_bytes, " bytes are missing (its tensors ",
       "need ", parsed.data_end, " bytes, it has ", file_bytes, "); ", outside, " of ",
-      parsed.tensors.size(), " tensors are cut, the first is '", A(first->name),
+      parsed.tensors.size(), " tensors are cut, the first is '", Printable(first->name),
       "'. Finish the download, or join byte-split parts (.part1of2) with cat"));
 }
 
@@ -233,8 +235,8 @@ absl::Status CheckNoOverlap(const std::vector<TensorInfo>& tensors) {
             [](const TensorInfo* a, const TensorInfo* b) { return a->offset < b->offset; });
   for (size_t i = 1; i < order.size(); ++i) {
     if (order[i - 1]->offset + order[i - 1]->bytes > order[i]->offset) {
-      return Invalid(absl::StrCat("tensors '", A(order[i - 1]->name), "' and '", A(order[i]->name),
-                                  "' overlap"));
+      return Invalid(absl::StrCat("tensors '", Printable(order[i - 1]->name), "' and '",
+                                  Printable(order[i]->name), "' overlap"));
     }
   }
   return absl::OkStatus();

@@ -13,6 +13,7 @@
 #include "common/base/checked.h"
 #include "common/gguf/format.h"
 #include "common/gguf/parse.h"
+#include "common/gguf/printable.h"
 #include "common/gguf/split.h"
 
 #include "absl/strings/str_join.h"
@@ -161,7 +162,8 @@ absl::Status Model::IndexTensors() {
       [&](uint32_t a, uint32_t b) { return tensors_[a].name == tensors_[b].name; });
   if (twin == by_name_.end()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("cannot use '", files_.front(), "': the tensor '",
-                                                 A(tensors_[*twin].name), "' occurs twice"));
+                                                 Printable(tensors_[*twin].name),
+                                                 "' occurs twice"));
 }
 
 absl::StatusOr<std::unique_ptr<Model>> Model::Open(const std::string& path) {

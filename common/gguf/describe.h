@@ -1,0 +1,27 @@
+// A model file explained to a person: the text of `strata inspect FILE`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/gguf/reader.h"
+
+namespace strata::gguf {
+
+// Of the machine that would run the model, in bytes.
+struct MachineMemory {
+  uint64_t total = 0;
+  uint64_t available = 0;  // without pushing other programs to swap
+};
+
+struct DescribeOptions {
+  MachineMemory memory;
+  bool every_tensor = false;  // a line for each tensor instead of one for each type
+};
+
+// Several lines, ending in a newline: what the file is, its metadata (long values abbreviated), its
+// tensors, where its experts lie, the bytes a token costs, and whether and how it fits the memory.
+// Text from the file is escaped, so that it cannot drive the terminal.
+std::string Describe(const Model& model, const DescribeOptions& options);
+
+}  // namespace strata::gguf

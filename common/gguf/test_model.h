@@ -1,0 +1,67 @@
+// Small model files for this folder's tests, in a temporary folder of their own.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/gguf/writer.h"
+
+namespace strata::gguf {
+
+// Lives as long as one test.
+class TestFolder {
+ public:
+  TestFolder() {
+    std::string pattern = ::testing::TempDir() + "strata-gguf.XXXXXX";
+    path_ = mkdtemp(pattern.data());
+  }
+  TestFolder(const TestFolder&) = delete;
+  TestFolder& operator=(const TestFolder&) = delete;
+  ~TestFolder() { std::filesystem::remove_all(path_); }
+
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+  std::string Save(const std::string& name, const std::string& content) const {
+    std::ofstream(*this / name, std::ios::binary) << content;
+    return *this / name;
+  }
+
+ private:
+  std::string path_;
+};
+
+inline std::string ReadFileText(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+struct TestTensor {
+  std::string name;
+  TensorType type;
+  std::vector<uint64_t> dims;
+};
+
+// Declares `tensors`, fills each byte with the tensor's number, and finishes the file.
+inline void WriteTensors(Writer& writer, const std::vector<TestTensor>& tensors) {
+  for (const TestTensor& tensor : tensors) {
+    writer.DeclareTensor(tensor.name, tensor.type, tensor.dims);
+  }
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    uint64_t size = RowBytes(tensors[i].type, tensors[i].dims[0]).value();
+    for (size_t d = 1; d < tensors[i].dims.size(); ++d) size *= tensors[i].dims[d];
+    const std::vector<std::byte> bytes(size, static_cast<std::byte>(i));
+    ASSERT_TRUE(writer.WriteTensor(tensors[i].name, bytes).ok());
+  }
+  const absl::Status status = writer.Finish();
+  ASSERT_TRUE(status.ok()) << status;
+}
+
+}  // namespace strata::gguf
