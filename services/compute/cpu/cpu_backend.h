@@ -1,0 +1,29 @@
+// The CPU back end: Backend (ops/backend.h) on host memory, with kernels chosen at run time.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "services/compute/ops/backend.h"
+
+#include "absl/status/statusor.h"
+
+namespace strata::compute {
+
+struct CpuOptions {
+  // Threads that compute, the caller included; 0 = one for each physical core this process may use.
+  int threads = 0;
+  // How long an idle worker polls for the next operation before it sleeps.
+  int spin_us = 2000;
+  // "auto" takes the best the processor has; "scalar", "avx2" and "avx512" insist.
+  //   scalar  portable; quantised weights are decoded and multiplied by float activations
+  //   avx2    x86-64 with AVX2, FMA and F16C; int8 activations for quantised weights
+  //   avx512  as avx2, with AVX-512 F/BW/DQ/VL and VNNI
+  std::string isa = "auto";
+};
+
+// Fails if a named instruction set is unknown or the processor lacks it. Weights are used where
+// they lie (LoadWeight copies nothing).
+absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const CpuOptions& options);
+
+}  // namespace strata::compute

@@ -1,0 +1,315 @@
+// MatMul and ExpertFfn of every weight type on every instruction set of this machine.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <numeric>
+#include <set>
+#include <string>
+
+#include "services/compute/cpu/test_backends.h"
+#include "services/compute/cpu/test_tensors.h"
+
+namespace strata::compute {
+namespace {
+
+using testing::Decoded;
+using testing::DoubleDot;
+using testing::IsWeightType;
+using testing::MakeBackend;
+using testing::MakeTensor;
+using testing::Owned;
+using testing::RandomFloats;
+using testing::RandomWeights;
+
+constexpr TensorType kF32 = TensorType::kF32;
+
+std::vector<TensorTypeInfo> WeightTypes() {
+  std::vector<TensorTypeInfo> types;
+  for (const TensorTypeInfo& info : AllTensorTypes()) {
+    if (IsWeightType(info.type)) types.push_back(info);
+  }
+  return types;
+}
+
+// The largest error that rounding activations to int8 may cause in sum_i w_i x_i: half a step of
+// each block, d / 2 = max|x| / 254, times |w_i|. Blocks are at most 256 wide.
+double QuantisationBound(const std::vector<float>& w, const float* x) {
+  double bound = 0;
+  for (size_t begin = 0; begin < w.size(); begin += 256) {
+    const size_t end = std::min(w.size(), begin + 256);
+    double max = 0;
+    double sum = 0;
+    for (size_t i = begin; i < end; ++i) {
+      max = std::max(max, std::abs(static_cast<double>(x[i])));
+      sum += std::abs(static_cast<double>(w[i]));
+    }
+    bound += max / 254 * sum;
+  }
+  return bound;
+}
+
+class Products : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Isa, Products, ::testing::ValuesIn(testing::AvailableIsas()),
+                         testing::IsaName);
+
+// Against double precision on the decoded weights. Float arithmetic may add n roundings of 2^-24
+// relative to the sum of magnitudes; int8 activations add QuantisationBound. Both are worst cases:
+// the typical error is checked too, against the standard deviation of the rounding.
+TEST_P(Products, MatchDoublePrecision) {
+  const auto backend = MakeBackend(GetParam(), 2);
+  for (const TensorTypeInfo& info : WeightTypes()) {
+    const int64_t block = info.block_values;
+    for (const int64_t cols : {block, block * 3, (block + 1023) / block * block}) {
+      const Owned w = RandomWeights(info.type, 45, cols, 1);
+      const Owned x = RandomFloats(9, cols, 2);
+      const Owned out = MakeTensor(kF32, 9, 45);
+      backend->MatMul(x.tensor, {&w.tensor, 1}, {}, {&out.tensor, 1}, false);
+      double error_squares = 0;
+      double variance = 0;
+      for (int64_t o = 0; o < 45; ++o) {
+        const std::vector<float> row = Decoded(w, o);
+        for (int64_t t = 0; t < 9; ++t) {
+          const DoubleDot dot = testing::Dot(row, x.Row(t));
+          const double rounding = dot.magnitude * cols * 0x1p-24;
+          const double bound = QuantisationBound(row, x.Row(t));
+          const double error = out.Row(t)[o] - dot.value;
+          ASSERT_LE(std::abs(error), bound * 1.001 + rounding)
+              << info.name << " cols " << cols << " row " << t << " output " << o;
+          error_squares += error * error;
+          variance += bound * bound / 3 / cols + rounding * rounding;
+        }
+      }
+      EXPECT_LE(error_squares, 4 * variance) << info.name << " cols " << cols;
+    }
+  }
+}
+
+TEST_P(Products, FloatWeightsAreExactToRounding) {
+  const auto backend = MakeBackend(GetParam(), 1);
+  for (const TensorType type : {kF32, TensorType::kF16, TensorType::kBF16}) {
+    for (const int64_t cols : {1, 5, 16, 31, 100, 1025}) {
+      const Owned w = RandomWeights(type, 7, cols, 3);
+      const Owned x = RandomFloats(6, cols, 4);
+      const Owned out = MakeTensor(kF32, 6, 7);
+      backend->MatMul(x.tensor, {&w.tensor, 1}, {}, {&out.tensor, 1}, false);
+      for (int64_t o = 0; o < 7; ++o) {
+        const std::vector<float> row = Decoded(w, o);
+        for (int64_t t = 0; t < 6; ++t) {
+          const DoubleDot dot = testing::Dot(row, x.Row(t));
+          EXPECT_NEAR(out.Row(t)[o], dot.value, dot.magnitude * (cols / 4 + 8) * 0x1p-24)
+              << NameOf(type) << " cols " << cols;
+        }
+      }
+    }
+  }
+}
+
+// The contract of backend.h: one row at a time, all at once, any number of threads: the same bits.
+TEST_P(Products, RowsAreIndependent) {
+  constexpr int64_t kRows = 70;
+  for (const TensorTypeInfo& info : WeightTypes()) {
+    const int64_t cols = std::max<int64_t>(2 * info.block_values, 96);
+    const Owned w = RandomWeights(info.type, 67, cols, 5);
+    const Owned x = RandomFloats(kRows, cols, 6);
+    const Owned single = MakeTensor(kF32, kRows, 67);
+    const auto one = MakeBackend(GetParam(), 1);
+    for (int64_t t = 0; t < kRows; ++t) {
+      const Tensor out = single.tensor.Rows(t, 1);
+      one->MatMul(x.tensor.Rows(t, 1), {&w.tensor, 1}, {}, {&out, 1}, false);
+    }
+    for (const int threads : {1, 2, 3}) {
+      const auto backend = MakeBackend(GetParam(), threads);
+      for (const int64_t count : {2, 3, 4, 5, 7, 8, 13, 16, 33, 70}) {
+        for (const int64_t first : {int64_t{0}, kRows - count}) {
+          const Owned out = MakeTensor(kF32, count, 67);
+          backend->MatMul(x.tensor.Rows(first, count), {&w.tensor, 1}, {}, {&out.tensor, 1}, false);
+          const std::byte* expected = single.tensor.Rows(first, count).data;
+          ASSERT_EQ(std::memcmp(out.memory.data(), expected, out.memory.size()), 0)
+              << info.name << " rows " << first << " + " << count << " threads " << threads;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Products, SeveralWeightsBiasAndAccumulation) {
+  const auto backend = MakeBackend(GetParam(), 2);
+  const int64_t cols = 512;
+  const std::vector<Owned> weights = {RandomWeights(TensorType::kQ4_K, 40, cols, 7),
+                                      RandomWeights(TensorType::kQ8_0, 33, cols, 8),
+                                      RandomWeights(kF32, 70, cols, 9)};
+  const Owned x = RandomFloats(5, cols, 10);
+  const Owned bias = RandomFloats(1, 33, 11);
+  std::vector<Tensor> ws;
+  std::vector<Tensor> separate;
+  std::vector<Tensor> together;
+  std::vector<Owned> memory;
+  for (const Owned& w : weights) {
+    ws.push_back(w.tensor);
+    memory.push_back(MakeTensor(kF32, 5, w.tensor.rows));
+    separate.push_back(memory.back().tensor);
+    memory.push_back(RandomFloats(5, w.tensor.rows, 12));
+    together.push_back(memory.back().tensor);
+    backend->MatMul(x.tensor, {&ws.back(), 1}, {}, {&separate.back(), 1}, false);
+  }
+  const std::vector<Owned> before = {RandomFloats(5, 40, 12), RandomFloats(5, 33, 12),
+                                     RandomFloats(5, 70, 12)};
+  const std::vector<Tensor> biases = {Tensor{}, bias.tensor, Tensor{}};
+  for (const bool accumulate : {true, false}) {
+    backend->MatMul(x.tensor, ws, biases, together, accumulate);
+    for (size_t i = 0; i < ws.size(); ++i) {
+      for (int64_t t = 0; t < 5; ++t) {
+        for (int64_t o = 0; o < ws[i].rows; ++o) {
+          float expected = reinterpret_cast<const float*>(separate[i].Rows(t, 1).data)[o];
+          if (i == 1) expected += bias.Row(0)[o];
+          if (accumulate) expected = before[i].Row(t)[o] + expected;
+          EXPECT_EQ(reinterpret_cast<const float*>(together[i].Rows(t, 1).data)[o], expected);
+        }
+      }
+    }
+  }
+}
+
+// Blocks at the edges of their format: all zero, all bits set, largest and denormal scales. The
+// result must be what the decoded weights give; only blocks whose scale is not finite are exempt.
+TEST_P(Products, ExtremeBlocks) {
+  const auto backend = MakeBackend(GetParam(), 1);
+  for (const TensorTypeInfo& info : WeightTypes()) {
+    const int64_t cols = info.block_values * 2;
+    for (const int fill : {0x00, 0xff, 0x80, 0x7f, 0x01, 0x55, 0x7b}) {
+      Owned w = MakeTensor(info.type, 9, cols);
+      std::fill(w.memory.begin(), w.memory.end(), static_cast<std::byte>(fill));
+      for (const float magnitude : {1.0f, 1e-20f, 0.0f}) {
+        Owned x = RandomFloats(3, cols, 13);
+        for (int64_t i = 0; i < 3 * cols; ++i) x.Row(0)[i] *= magnitude;
+        const Owned out = MakeTensor(kF32, 3, 9);
+        backend->MatMul(x.tensor, {&w.tensor, 1}, {}, {&out.tensor, 1}, false);
+        const std::vector<float> row = Decoded(w, 4);
+        if (!std::all_of(row.begin(), row.end(), [](float v) { return std::isfinite(v); })) {
+          continue;
+        }
+        for (int64_t t = 0; t < 3; ++t) {
+          const DoubleDot dot = testing::Dot(row, x.Row(t));
+          if (dot.magnitude > FLT_MAX) continue;
+          // 2^-149: float's smallest step, where tiny scales meet tiny activations.
+          const double bound = QuantisationBound(row, x.Row(t)) * 1.001 +
+                               dot.magnitude * cols * 0x1p-24 + cols * 0x1p-149;
+          EXPECT_NEAR(out.Row(t)[4], dot.value, bound) << info.name << " fill " << fill;
+          EXPECT_EQ(out.Row(t)[4], out.Row(t)[8]);
+        }
+      }
+    }
+  }
+}
+
+// A row that is not finite spoils itself and nothing else.
+TEST_P(Products, NotANumberStaysInItsRow) {
+  const auto backend = MakeBackend(GetParam(), 1);
+  for (const TensorType type : {kF32, TensorType::kQ4_K, TensorType::kQ8_0, TensorType::kIQ3_S}) {
+    const Owned w = RandomWeights(type, 40, 512, 14);
+    Owned x = RandomFloats(9, 512, 15);
+    const Owned clean = MakeTensor(kF32, 9, 40);
+    const Owned spoilt = MakeTensor(kF32, 9, 40);
+    backend->MatMul(x.tensor, {&w.tensor, 1}, {}, {&clean.tensor, 1}, false);
+    x.Row(4)[17] = NAN;
+    x.Row(4)[300] = INFINITY;
+    backend->MatMul(x.tensor, {&w.tensor, 1}, {}, {&spoilt.tensor, 1}, false);
+    for (int64_t t = 0; t < 9; ++t) {
+      if (t == 4) continue;
+      EXPECT_EQ(std::memcmp(clean.Row(t), spoilt.Row(t), 40 * sizeof(float)), 0) << t;
+    }
+  }
+}
+
+struct FfnCase {
+  TensorType up;
+  TensorType down;
+};
+
+// A feed-forward block of `experts` experts and a routing of `tokens` tokens to `k` of them.
+struct Moe {
+  std::vector<Owned> memory;
+  std::vector<FfnWeights> experts;
+  std::vector<std::vector<int32_t>> tokens;
+  std::vector<std::vector<int32_t>> outputs;
+
+  std::vector<ExpertTask> Tasks() const {
+    std::vector<ExpertTask> tasks;
+    for (size_t e = 0; e < experts.size(); ++e) {
+      tasks.push_back({experts[e], tokens[e], outputs[e]});
+    }
+    return tasks;
+  }
+};
+
+Moe MakeMoe(FfnCase types, int experts, int64_t hidden, int64_t ff, int tokens, int k) {
+  Moe moe;
+  const auto add = [&](TensorType type, int64_t rows, int64_t cols, uint32_t seed) {
+    moe.memory.push_back(RandomWeights(type, rows, cols, seed));
+    return moe.memory.back().tensor;
+  };
+  for (int e = 0; e < experts; ++e) {
+    moe.experts.push_back({add(types.up, ff, hidden, 100 + 3 * e),
+                           add(types.up, ff, hidden, 101 + 3 * e),
+                           add(types.down, hidden, ff, 102 + 3 * e)});
+  }
+  moe.tokens.resize(experts);
+  moe.outputs.resize(experts);
+  for (int t = 0; t < tokens; ++t) {
+    for (int j = 0; j < k; ++j) {
+      const int expert = (t * 5 + j * (t % 3 + 1)) % experts;
+      moe.tokens[expert].push_back(t);
+      moe.outputs[expert].push_back(t * k + j);
+    }
+  }
+  return moe;
+}
+
+TEST_P(Products, ExpertsAreTheirThreeProducts) {
+  for (const FfnCase types : {FfnCase{TensorType::kQ4_K, TensorType::kQ6_K}, FfnCase{kF32, kF32},
+                              FfnCase{TensorType::kQ8_0, TensorType::kMXFP4}}) {
+    const Moe moe = MakeMoe(types, 6, 256, 512, 40, 2);
+    Owned x = RandomFloats(40, 256, 20);
+    for (int64_t i = 0; i < 40 * 256; ++i) x.Row(0)[i] *= 0.1f;
+    const auto backend = MakeBackend(GetParam(), 2);
+    const Owned out = MakeTensor(kF32, 80, 256);
+    backend->ExpertFfn(x.tensor, moe.Tasks(), out.tensor);
+    for (size_t e = 0; e < moe.experts.size(); ++e) {
+      for (size_t i = 0; i < moe.tokens[e].size(); ++i) {
+        const Tensor row = x.tensor.Rows(moe.tokens[e][i], 1);
+        const Owned gate = MakeTensor(kF32, 1, 512);
+        const Owned up = MakeTensor(kF32, 1, 512);
+        const Owned expected = MakeTensor(kF32, 1, 256);
+        backend->MatMul(row, {&moe.experts[e].gate, 1}, {}, {&gate.tensor, 1}, false);
+        backend->MatMul(row, {&moe.experts[e].up, 1}, {}, {&up.tensor, 1}, false);
+        backend->SwiGlu(gate.tensor, up.tensor, gate.tensor);
+        backend->MatMul(gate.tensor, {&moe.experts[e].down, 1}, {}, {&expected.tensor, 1}, false);
+        ASSERT_EQ(std::memcmp(out.Row(moe.outputs[e][i]), expected.Row(0), 256 * sizeof(float)), 0)
+            << "expert " << e << " pair " << i;
+      }
+    }
+  }
+}
+
+TEST_P(Products, ExpertRowsAreIndependent) {
+  const Moe all = MakeMoe({TensorType::kQ4_K, TensorType::kQ4_K}, 5, 256, 256, 60, 2);
+  const Owned x = RandomFloats(60, 256, 21);
+  const Owned expected = MakeTensor(kF32, 120, 256);
+  MakeBackend(GetParam(), 1)->ExpertFfn(x.tensor, all.Tasks(), expected.tensor);
+  for (const int threads : {1, 2, 3}) {
+    const auto backend = MakeBackend(GetParam(), threads);
+    const Owned out = MakeTensor(kF32, 120, 256);
+    for (size_t e = 0; e < all.experts.size(); ++e) {
+      for (size_t i = 0; i < all.tokens[e].size(); ++i) {
+        const ExpertTask task{all.experts[e], {&all.tokens[e][i], 1}, {&all.outputs[e][i], 1}};
+        backend->ExpertFfn(x.tensor, {&task, 1}, out.tensor);
+      }
+    }
+    EXPECT_EQ(out.memory, expected.memory);
+  }
+}
+
+}  // namespace
+}  // namespace strata::compute
