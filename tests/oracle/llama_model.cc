@@ -53,9 +53,9 @@ struct Batch {
   int8_t* wants_logits;
 };
 
-// Drops everything below errors (level 4).
+// Errors only (level 4); 5 continues a line of any level.
 void LogErrors(int level, const char* text, void*) {
-  if (level >= 4) std::fputs(text, stderr);
+  if (level == 4) std::fputs(text, stderr);
 }
 
 void StartOnce(const LlamaLibrary& llama) {

@@ -1,10 +1,12 @@
 // The oracle itself: that the hand-written declarations fit the library, on the demo model.
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <string>
 
 #include "tests/oracle/llama_library.h"
 #include "tests/oracle/llama_model.h"
+#include "tests/oracle/random_model.h"
 #include "tests/oracle/shared_file.h"
 
 #include "gtest/gtest.h"
@@ -48,6 +50,30 @@ TEST_F(LlamaOracle, RunsAModel) {
   const auto again = (*model)->Logits(tokens);
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(*logits, *again);
+}
+
+// llama.cpp accepts the models that tests make, of each architecture.
+TEST_F(LlamaOracle, RunsRandomModels) {
+  for (const char* architecture : {"llama", "qwen2", "qwen3", "qwen3moe"}) {
+    RandomModel shape;
+    shape.architecture = architecture;
+    if (shape.architecture == "qwen2" || shape.architecture == "qwen3") shape.experts = 0;
+    const std::string path = ::testing::TempDir() + "strata-random-" + architecture + ".gguf";
+    const absl::Status written = WriteRandomModel(path, shape);
+    ASSERT_TRUE(written.ok()) << written;
+    auto model = LlamaModel::Load(*llama_, path, {});
+    std::filesystem::remove(path);
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_EQ((*model)->vocabulary_size(), static_cast<int>(shape.vocabulary));
+    const std::vector<int32_t> tokens = {5, 17, 99, 3};
+    const auto logits = (*model)->Logits(tokens);
+    ASSERT_TRUE(logits.ok()) << logits.status();
+    double squares = 0;
+    for (float v : *logits) squares += double{v} * v;
+    const double rms = std::sqrt(squares / static_cast<double>(logits->size()));
+    EXPECT_GT(rms, 0.3) << architecture;
+    EXPECT_LT(rms, 3) << architecture;
+  }
 }
 
 }  // namespace
