@@ -51,7 +51,8 @@ bool ArenaClient::Push(Request request) {
   const uint64_t head = header_->request_head.load(std::memory_order_acquire);
   if (tail - head >= kRequestRing) return false;
   requests_[tail % kRequestRing].store(request.Pack(), std::memory_order_relaxed);
-  header_->request_tail.store(tail + 1, std::memory_order_release);
+  // seq_cst, not just release: a kDone may free a slot, so it is ordered before StoreStarved().
+  header_->request_tail.store(tail + 1, std::memory_order_seq_cst);
   return true;
 }
 

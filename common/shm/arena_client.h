@@ -23,8 +23,8 @@
 // (d) A refused pin is visible for a moment; the store then merely waits a little longer.
 //
 // Waiting for slots: `starved` is a second pair of the same shape. The store sets it, then looks at
-// the pins; a client unpins, then looks at it: one of them sees the other, so the store is never
-// left asleep while a slot that it waits for is free.
+// the pins and the request rings; a client unpins (or sends kDone), then looks at it: one of them
+// sees the other, so the store is never left asleep while a slot that it waits for is free.
 #pragma once
 
 #include <atomic>
@@ -55,7 +55,7 @@ class ArenaClient {
   // Pins the expert if it is resident and returns its slot.
   std::optional<uint32_t> TryPin(uint32_t expert);
   void Unpin(uint32_t slot) { pins_[slot].fetch_sub(1, std::memory_order_seq_cst); }
-  // To be asked after one or several Unpin: does the store wait for a slot (then Ring)?
+  // To be asked after one or several Unpin or kDone: does the store wait for a slot (then Ring)?
   bool StoreStarved() const { return table_.header().starved.load(std::memory_order_seq_cst) != 0; }
 
   // Counts `weight` uses of an expert, the raw material of hotness.

@@ -37,7 +37,7 @@ ClientPeer::ClientPeer(std::span<std::byte> block, uint32_t slots, uint32_t expe
 }
 
 absl::Status ClientPeer::TakeRequests(std::vector<Request>* requests) {
-  const uint64_t tail = header_->request_tail.load(std::memory_order_acquire);
+  const uint64_t tail = header_->request_tail.load(std::memory_order_seq_cst);
   const uint64_t count = tail - request_head_;
   if (count > kRequestRing) {
     return absl::InvalidArgumentError(

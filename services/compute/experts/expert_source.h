@@ -1,0 +1,88 @@
+// Where the step loop gets the weights of routed experts from.
+//
+//   source.Begin(experts_of_this_layer, ExpertPriority::kDecode);
+//   for (;;) {
+//     STRATA_ASSIGN_OR_RETURN(const auto ready, source.Next());   // End() first on error
+//     if (ready.empty()) break;
+//     ... compute with `ready` ...
+//   }
+//   source.End();
+//
+// A batch hands its experts out in groups: first all that are in memory already, then the others as
+// they arrive from the drive, so computing overlaps reading.
+//
+// Lifetime of a group: its addresses are valid until the next Next() or End(), whichever comes
+// first. Next() gives the group back before it waits; so whoever waits holds nothing, and therefore
+// an arena with a single free slot still serves any number of clients with batches of any size: a
+// slot is only ever held by a client that computes, which ends by itself. A caller whose device
+// reads the weights asynchronously must synchronise before the next Next().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "common/shm/protocol.h"
+
+#include "absl/status/statusor.h"
+
+namespace strata::compute {
+
+using ExpertPriority = shm::Priority;
+
+struct ExpertId {
+  uint16_t layer = 0;  // the model's layer number
+  uint16_t index = 0;
+  bool operator==(const ExpertId&) const = default;
+};
+
+// Host addresses of an expert's tensors, in the order of ExpertGeometry: gate, up, down; or
+// gate_up, down. Rows are stored as in the GGUF file; addresses are aligned as the file's tensors
+// are.
+struct ExpertParts {
+  const std::byte* part[shm::kMaxParts] = {};
+};
+
+struct ReadyExpert {
+  uint32_t position = 0;  // in the batch given to Begin
+  ExpertId id;
+  ExpertParts parts;
+};
+
+struct ExpertCounters {
+  uint64_t hits = 0;         // experts that were there when a batch began
+  uint64_t misses = 0;       // experts that had to be waited for
+  uint64_t wait_ns = 0;      // time spent waiting in Next()
+  uint64_t connections = 0;  // times a store was attached to; 0 without a store
+};
+
+// One thread at a time.
+class ExpertSource {
+ public:
+  static constexpr uint32_t kMaxBatch = shm::kMaxOutstanding;
+
+  virtual ~ExpertSource() = default;
+
+  // Starts a batch of at most kMaxBatch experts, each at most once and all of the model: takes hold
+  // of those in memory and asks for the others at `priority`. The previous batch must have ended.
+  virtual void Begin(std::span<const ExpertId> experts, ExpertPriority priority) = 0;
+
+  // The next group, hits first; waits until there is one. Empty: the batch is complete. Errors end
+  // the batch's reading (call End()): a read that failed for good names file and offset;
+  // Unavailable means that the store is gone: the batch may be begun again after WaitUntilReady().
+  virtual absl::StatusOr<std::span<const ReadyExpert>> Next() = 0;
+
+  // Gives everything back and cancels what was not waited for.
+  virtual void End() = 0;
+
+  // Asks for experts that a later batch will probably want, when the drive has nothing better to
+  // do. Replaces the previous call's wishes as far as their reading has not begun.
+  virtual void LookAhead(std::span<const ExpertId> experts) = 0;
+
+  // Blocks until a store is attached, at most `timeout_ms`. Between batches only.
+  virtual absl::Status WaitUntilReady(int timeout_ms) = 0;
+
+  virtual ExpertCounters counters() const = 0;
+};
+
+}  // namespace strata::compute
