@@ -6,8 +6,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
-#include <cmath>
 #include <cstdint>
 
 #include "common/quant/values4.h"
@@ -32,19 +32,27 @@ struct LinearGrid {
   static float Value(int code) { return static_cast<float>(code + kLow); }
 };
 
+// The nearest code for each half-open interval of length 1/2 from -127 to 113. The midpoints
+// between neighbouring values are multiples of 1/2, so no interval holds one inside.
+inline constexpr auto kIq4Nearest = [] {
+  std::array<uint8_t, 2 * (113 + 127)> nearest{};
+  int code = 0;
+  for (size_t i = 0; i < nearest.size(); ++i) {
+    const int twice = static_cast<int>(i) - 2 * 127;  // twice the lower end
+    while (code < 15 && twice >= kIq4NlValues[code] + kIq4NlValues[code + 1]) ++code;
+    nearest[i] = static_cast<uint8_t>(code);
+  }
+  return nearest;
+}();
+
 // The sixteen values of IQ4_NL and IQ4_XS.
 struct Iq4Grid {
   static constexpr int kCodes = 16;
   static constexpr float kExtreme = 127;
   static constexpr float kReach = 20;
   static int Code(float r) {
-    int code = 0;  // the number of midpoints below r, by bisection
-    for (int step = 8; step > 0; step /= 2) {
-      const int low = kIq4NlValues[code + step - 1];
-      const int high = kIq4NlValues[code + step];
-      if (r > static_cast<float>(low + high) * 0.5F) code += step;
-    }
-    return code;
+    // Rounding 2 r - 1/2 to the nearest integer is rounding 2 r down; on a boundary either will do.
+    return kIq4Nearest[RoundToInt(2 * std::clamp(r, -127.0F, 112.9F) - 0.5F) + 2 * 127];
   }
   static float Value(int code) { return static_cast<float>(kIq4NlValues[code]); }
 };
