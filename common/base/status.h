@@ -29,6 +29,7 @@ absl::Status ErrnoStatus(int error_number, std::string_view what);
 
 }  // namespace strata
 
+// NOLINTBEGIN(bugprone-macro-parentheses): arguments that name or declare variables cannot have them.
 // Returning early is the one thing a function cannot do for its caller; hence macros.
 #define STRATA_RETURN_IF_ERROR(expr)                                                       \
   do {                                                                                     \
@@ -43,3 +44,4 @@ absl::Status ErrnoStatus(int error_number, std::string_view what);
   auto var = (expr);                                  \
   if (!var.ok()) return std::move(var).status();      \
   lhs = *std::move(var)
+// NOLINTEND(bugprone-macro-parentheses)
