@@ -29,9 +29,23 @@ class HostBuffer final : public Buffer {
 };
 
 absl::StatusOr<const Kernels*> FindKernels(const std::string& isa) {
-  if (isa == "scalar" || isa == "auto") return &ScalarKernels();
+  struct Choice {
+    std::string_view name;
+    bool available;
+    const Kernels& (*kernels)();
+  };
+  const Choice choices[] = {{"avx2", CpuHasAvx2(), &Avx2Kernels},
+                            {"scalar", true, &ScalarKernels}};  // best first
+  for (const Choice& choice : choices) {
+    if (isa != "auto" && isa != choice.name) continue;
+    if (choice.available) return &choice.kernels();
+    if (isa == choice.name) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("this processor lacks the instruction set '", isa, "'; use 'auto'"));
+    }
+  }
   return absl::InvalidArgumentError(
-      absl::StrCat("instruction set '", isa, "' is not one of: auto, scalar"));
+      absl::StrCat("instruction set '", isa, "' is not one of: auto, scalar, avx2"));
 }
 
 constexpr int kMostThreads = 1024;

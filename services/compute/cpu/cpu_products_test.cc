@@ -50,6 +50,52 @@ double QuantisationBound(const std::vector<float>& w, const float* x) {
   return bound;
 }
 
+// Where the float scales of the formats with int8 products lie.
+struct Int8Format {
+  TensorType type;
+  int block;   // activations, too
+  int d_at;    // offset of the scale in a block
+  int min_at;  // of the minimum's factor; -1: none
+};
+constexpr Int8Format kInt8Formats[] = {
+    {TensorType::kQ2_K, 256, 80, 82},  {TensorType::kQ3_K, 256, 108, -1},
+    {TensorType::kQ4_K, 256, 0, 2},    {TensorType::kQ5_K, 256, 0, 2},
+    {TensorType::kQ6_K, 256, 208, -1}, {TensorType::kIQ4_XS, 256, 0, -1},
+    {TensorType::kQ4_0, 32, 0, -1},    {TensorType::kQ4_1, 32, 0, 2},
+    {TensorType::kQ5_0, 32, 0, -1},    {TensorType::kQ5_1, 32, 0, 2},
+    {TensorType::kQ8_0, 32, 0, -1},    {TensorType::kIQ4_NL, 32, 0, -1},
+    {TensorType::kMXFP4, 32, 0, -1}};
+
+// Weights with the scale and the minimum's factor of every block replaced.
+Owned WithScales(const Owned& w, const Int8Format& format, float d, float min) {
+  Owned out = w;
+  const uint32_t block_bytes = InfoOf(format.type).block_bytes;
+  for (size_t at = 0; at < out.memory.size(); at += block_bytes) {
+    if (format.type == TensorType::kMXFP4) {
+      out.memory[at] = static_cast<std::byte>(128 + std::ilogb(d));  // half of the scale is d
+      continue;
+    }
+    const uint16_t d_bits = quant::FloatToHalf(d);
+    std::memcpy(out.memory.data() + at + format.d_at, &d_bits, 2);
+    if (format.min_at < 0) continue;
+    const uint16_t min_bits = quant::FloatToHalf(min);
+    std::memcpy(out.memory.data() + at + format.min_at, &min_bits, 2);
+  }
+  return out;
+}
+
+// Weights with all minima set to zero.
+Owned WithoutMinima(const Owned& w) {
+  Owned out = w;
+  for (const Int8Format& format : kInt8Formats) {
+    if (format.type != w.tensor.type || format.min_at < 0) continue;
+    for (size_t at = 0; at < out.memory.size(); at += InfoOf(format.type).block_bytes) {
+      std::memset(out.memory.data() + at + format.min_at, 0, 2);
+    }
+  }
+  return out;
+}
+
 class Products : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Isa, Products, ::testing::ValuesIn(testing::AvailableIsas()),
                          testing::IsaName);
@@ -187,15 +233,18 @@ TEST_P(Products, ExtremeBlocks) {
         const Owned out = MakeTensor(kF32, 3, 9);
         backend->MatMul(x.tensor, {&w.tensor, 1}, {}, {&out.tensor, 1}, false);
         const std::vector<float> row = Decoded(w, 4);
+        const std::vector<float> scale_part = Decoded(WithoutMinima(w), 4);
         if (!std::all_of(row.begin(), row.end(), [](float v) { return std::isfinite(v); })) {
           continue;
         }
         for (int64_t t = 0; t < 3; ++t) {
           const DoubleDot dot = testing::Dot(row, x.Row(t));
           if (dot.magnitude > FLT_MAX) continue;
-          // 2^-149: float's smallest step, where tiny scales meet tiny activations.
+          // 2^-149: float's smallest step, where tiny scales meet tiny activations. Scale and
+          // minimum may cancel in the weight, but are rounded separately in the product.
+          const double parts = testing::Dot(scale_part, x.Row(t)).magnitude;
           const double bound = QuantisationBound(row, x.Row(t)) * 1.001 +
-                               dot.magnitude * cols * 0x1p-24 + cols * 0x1p-149;
+                               (dot.magnitude + 2 * parts) * cols * 0x1p-24 + cols * 0x1p-149;
           EXPECT_NEAR(out.Row(t)[4], dot.value, bound) << info.name << " fill " << fill;
           EXPECT_EQ(out.Row(t)[4], out.Row(t)[8]);
         }
@@ -219,6 +268,66 @@ TEST_P(Products, NotANumberStaysInItsRow) {
     for (int64_t t = 0; t < 9; ++t) {
       if (t == 4) continue;
       EXPECT_EQ(std::memcmp(clean.Row(t), spoilt.Row(t), 40 * sizeof(float)), 0) << t;
+    }
+  }
+}
+
+float ScaleAt(const Owned& w, const Int8Format& format, int64_t row, int64_t block, int at) {
+  const std::byte* p =
+      w.tensor.data + row * w.tensor.row_bytes + block * InfoOf(format.type).block_bytes + at;
+  if (format.type == TensorType::kMXFP4) return quant::E8m0ToHalfScale(static_cast<uint8_t>(*p));
+  uint16_t bits;
+  std::memcpy(&bits, p, 2);
+  return quant::HalfToFloat(bits);
+}
+
+// The definition in simd/int8_product.h, step by step. Setting the float scales of a block to one
+// (or to zero) makes the decoder show the integers behind the weights.
+TEST_P(Products, Int8ProductsMatchTheirDefinitionBitForBit) {
+  if (GetParam() == "scalar") GTEST_SKIP() << "the scalar kernels use float activations";
+  const auto backend = MakeBackend(GetParam(), 1);
+  constexpr int64_t kCols = 768;
+  constexpr int64_t kOutputs = 37;
+  for (const Int8Format& format : kInt8Formats) {
+    const Owned w = RandomWeights(format.type, kOutputs, kCols, 30);
+    const Owned codes = WithScales(w, format, 1, 0);
+    const Owned minima = format.min_at >= 0 ? WithScales(w, format, 0, 1) : Owned();
+    const Owned x = RandomFloats(11, kCols, 31);
+    Owned out = MakeTensor(kF32, 11, kOutputs);
+    backend->MatMul(x.tensor, {&w.tensor, 1}, {}, {&out.tensor, 1}, false);
+    for (int64_t t = 0; t < 11; ++t) {
+      std::vector<float> d(kCols / format.block);
+      std::vector<int> q(kCols);
+      for (int64_t b = 0; b < kCols / format.block; ++b) {
+        const float* values = x.Row(t) + b * format.block;
+        float largest = 0;
+        for (int i = 0; i < format.block; ++i) largest = std::max(largest, std::abs(values[i]));
+        d[b] = largest / 127.0f;
+        const float inverse = 127.0f / largest;
+        for (int i = 0; i < format.block; ++i) {
+          q[b * format.block + i] = static_cast<int>(std::nearbyint(values[i] * inverse));
+        }
+      }
+      for (int64_t o = 0; o < kOutputs; ++o) {
+        const std::vector<float> c = Decoded(codes, o);
+        const std::vector<float> m = format.min_at >= 0 ? Decoded(minima, o) : c;
+        float expected = 0;
+        for (int64_t b = 0; b < kCols / format.block; ++b) {
+          int64_t dot = 0;
+          int64_t min_dot = 0;
+          for (int64_t i = b * format.block; i < (b + 1) * format.block; ++i) {
+            dot += static_cast<int64_t>(c[i]) * q[i];
+            min_dot += static_cast<int64_t>(m[i]) * q[i];
+          }
+          const float scale = ScaleAt(w, format, o, b, format.d_at) * d[b];
+          expected = std::fma(scale, static_cast<float>(dot), expected);
+          if (format.min_at >= 0) {
+            const float min = ScaleAt(w, format, o, b, format.min_at) * d[b];
+            expected = std::fma(min, static_cast<float>(min_dot), expected);
+          }
+        }
+        ASSERT_EQ(out.Row(t)[o], expected) << NameOf(format.type) << " row " << t << " out " << o;
+      }
     }
   }
 }

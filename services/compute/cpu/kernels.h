@@ -32,10 +32,13 @@ struct ProductTile {
   int64_t inputs;
   const std::byte* const* rows;  // row_count activation rows in the form of the type
   int row_count;
+  // Each row of `out` has room for `outputs` rounded up to kOutputsPadding; what is written past
+  // `outputs` means nothing.
   float* out;
   int64_t out_stride;
   std::byte* scratch;  // at least scratch_bytes(inputs), aligned to 64 bytes
 };
+inline constexpr int kOutputsPadding = 16;
 using ProductFn = void (*)(const ProductTile& tile);
 
 inline constexpr int kTypeIds = 64;  // more than the largest TensorType
@@ -88,5 +91,10 @@ struct Kernels {
 
 // Portable code; the reference. Weights of quantised types are decoded to floats.
 const Kernels& ScalarKernels();
+
+// Kernels for processors with more; only to be called if CpuHas... says so. On other architectures
+// than x86-64 they do not exist and the answer is false.
+bool CpuHasAvx2();
+const Kernels& Avx2Kernels();
 
 }  // namespace strata::compute

@@ -20,7 +20,7 @@ struct VecPortable {
   static F Zero() { return F{}; }
   static F Set1(float x) { return F{x, x, x, x}; }
   static F Load(const float* p) {
-    F x;
+    F x{};
     std::memcpy(&x, p, sizeof(x));
     return x;
   }
@@ -35,7 +35,7 @@ struct VecPortable {
     std::memcpy(p, &x, static_cast<size_t>(n) * sizeof(float));
   }
   static F LoadHalf(const uint16_t* p) {
-    F x;
+    F x{};
     for (int i = 0; i < kLanes; ++i) x[i] = quant::HalfToFloat(p[i]);
     return x;
   }
@@ -43,7 +43,7 @@ struct VecPortable {
     for (int i = 0; i < kLanes; ++i) p[i] = quant::FloatToHalf(x[i]);
   }
   static F LoadBf16(const uint16_t* p) {
-    F x;
+    F x{};
     for (int i = 0; i < kLanes; ++i) x[i] = quant::Bf16ToFloat(p[i]);
     return x;
   }

@@ -1,0 +1,20 @@
+// What this processor can run; compiled for the base architecture.
+#include "services/compute/cpu/kernels.h"
+
+namespace strata::compute {
+
+#if defined(__x86_64__)
+
+bool CpuHasAvx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("f16c");
+}
+
+#else
+
+bool CpuHasAvx2() { return false; }
+const Kernels& Avx2Kernels() { return ScalarKernels(); }
+
+#endif
+
+}  // namespace strata::compute

@@ -1,0 +1,49 @@
+// Integer vectors of eight 32-bit lanes for the products of int8 codes; AVX2.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace strata::compute {
+
+struct Int8Avx2 {
+  static constexpr int kLanes = 8;        // outputs of a panel
+  static constexpr int kPanelRows = 4;    // activation rows that share a load of the panel
+  static constexpr int kFewRows = 3;      // up to here, row by row beats panels
+  static constexpr bool kHasDot = false;  // no u8 x s8 -> s32 instruction
+  using I = __m256i;
+  using F = __m256;
+
+  static I Zero() { return _mm256_setzero_si256(); }
+  static I Set1(int32_t x) { return _mm256_set1_epi32(x); }
+  static I Load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+  static void Store(void* p, I x) { _mm256_storeu_si256(static_cast<__m256i*>(p), x); }
+  // Four bytes (or two 16-bit values) in every lane.
+  static I Broadcast(const void* p) {
+    int32_t x;
+    std::memcpy(&x, p, sizeof(x));
+    return Set1(x);
+  }
+  static I Add(I a, I b) { return _mm256_add_epi32(a, b); }
+  static I Add16(I a, I b) { return _mm256_add_epi16(a, b); }
+  static I Mul(I a, I b) { return _mm256_mullo_epi32(a, b); }
+  // Pairs of u8 x s8 products, added to 16 bits; the caller excludes overflow.
+  static I PairDot(I u8, I s8) { return _mm256_maddubs_epi16(u8, s8); }
+  static I Abs8(I x) { return _mm256_abs_epi8(x); }
+  static I Sign8(I x, I sign) { return _mm256_sign_epi8(x, sign); }
+  // sum + the pairs of 16-bit products.
+  static I MulAdd16(I a, I b, I sum) { return Add(sum, _mm256_madd_epi16(a, b)); }
+  static __m256i MulAdd16x256(__m256i a, __m256i b, __m256i sum) { return MulAdd16(a, b, sum); }
+
+  static F LoadF(const float* p) { return _mm256_loadu_ps(p); }
+  static void StoreF(float* p, F x) { _mm256_storeu_ps(p, x); }
+  static F Set1F(float x) { return _mm256_set1_ps(x); }
+  static F MulF(F a, F b) { return _mm256_mul_ps(a, b); }
+  static F ToFloat(I x) { return _mm256_cvtepi32_ps(x); }
+  static F MulAddF(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+  static F NegMulAddF(F a, F b, F c) { return _mm256_fnmadd_ps(a, b, c); }
+};
+
+}  // namespace strata::compute

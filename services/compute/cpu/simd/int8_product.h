@@ -1,0 +1,483 @@
+// Products of quantised weights with int8 activations.
+//
+// What is computed, for one activation row and one output, block after block in ascending order:
+//   256 weights:  y = fma(d_w d_x, sum_g s[g] sum_i c_i q_i, y)
+//                 y = fma(-(dmin d_x), sum_g m[g] sum_i q_i, y)       if the format has minima
+//    32 weights:  y = fma(d_w d_x, sum_i c_i q_i, y),  y = fma(m d_x, sum_i q_i, y)
+// The sums over integers are exact, so only the float operations written here round, and their
+// order is fixed. Any way to arrange the integer part gives the same bits: there are two, on any
+// instruction set, and which one runs depends on the number of rows.
+//
+//   FewRows  eight outputs at a time, lanes along the inputs, lanes summed once a block. Weights
+//   are
+//            read once for each row: for decoding, where memory is the limit.
+//   Panels   kLanes outputs side by side, one a lane. A block of the weights is decoded to bytes in
+//            the order [inputs / 4][output][4], and then used for every row: the activation's four
+//            bytes are broadcast. For prompts, where arithmetic is the limit.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "services/compute/cpu/activations.h"
+#include "services/compute/cpu/kernels.h"
+#include "services/compute/cpu/simd/lanes8.h"
+#include "services/compute/cpu/simd/weight_formats.h"
+
+namespace strata::compute {
+namespace {
+
+// Eight weight rows; those past the end of the tile repeat the last one, their results are unused.
+struct EightRows {
+  const std::byte* row[8];
+  EightRows(const ProductTile& tile, int first) {
+    for (int r = 0; r < 8; ++r) {
+      const int o = first + r < tile.outputs ? first + r : tile.outputs - 1;
+      row[r] = tile.weights + o * tile.weight_row_bytes;
+    }
+  }
+  // The r-th row's block number `block`.
+  template <typename Block>
+  const Block& At(int r, int64_t block) const {
+    return *reinterpret_cast<const Block*>(row[r] + block * sizeof(Block));
+  }
+};
+
+// The pair sums of 32 codes and 32 activations, in sixteen 16-bit lanes.
+template <typename Isa, typename Format>
+__m256i PairDot32(__m256i codes, __m256i q) {
+  if constexpr (Format::kSigned) {
+    return _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(q, codes));
+  } else {
+    return _mm256_maddubs_epi16(codes, q);
+  }
+}
+
+template <typename Isa, typename Format>
+struct Product256 {
+  using Block = typename Format::Block;
+  using I = typename Isa::I;
+  using F = typename Isa::F;
+  static constexpr int kLanes = Isa::kLanes;
+  static constexpr int kGroups = 256 / Format::kGroup;
+  static constexpr int kSteps = Format::kGroup / 4;  // panel vectors of a group
+  // With a dot instruction codes are stored plus 128 where they can be negative; its undoing is a
+  // term of the activations alone ("shift").
+  static constexpr bool kShifted = Format::kSigned || Format::kOffset != 0;
+
+  // ---- FewRows ----
+
+  // Scales of the two 16-groups (or the 32-group) number g of 32 codes, beside their pair sums.
+  static __m256i PairScales(__m128i scales, __m256i words, int g) {
+    if constexpr (Format::kGroup == 32) {
+      return _mm256_shuffle_epi8(words,
+                                 _mm256_set1_epi16(static_cast<int16_t>(2 * g | (2 * g + 1) << 8)));
+    } else {
+      constexpr int64_t kEach = 0x0101010101010101;
+      return _mm256_cvtepi8_epi16(
+          _mm_shuffle_epi8(scales, _mm_set_epi64x(kEach * (2 * g + 1), kEach * (2 * g))));
+    }
+  }
+
+  // sum_g s[g] sum_i c_i q_i of one block, spread over eight lanes.
+  static __m256i BlockDot(const Block& block, const Int8Row256& x, int64_t b) {
+    const __m128i scales = Format::Scales(block);
+    const __m256i words = _mm256_broadcastsi128_si256(_mm_cvtepi8_epi16(scales));
+    __m256i sum = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; ++g) {
+      const __m256i q = Bytes::Load(x.q + b * 256 + g * 32);
+      const __m256i pairs = PairDot32<Isa, Format>(Format::Codes(block, g), q);
+      sum = Isa::MulAdd16x256(pairs, PairScales(scales, words, g), sum);
+    }
+    if constexpr (Format::kOffset != 0) {
+      static_assert(Format::kGroup == 16);
+      const __m256i sums =
+          _mm256_madd_epi16(_mm256_cvtepi8_epi16(scales), Bytes::Load(x.sum16 + b * 16));
+      sum = _mm256_sub_epi32(sum,
+                             _mm256_slli_epi32(sums, std::countr_zero(unsigned{Format::kOffset})));
+    }
+    return sum;
+  }
+  // sum_g m[g] sum_i q_i, likewise.
+  static __m256i MinDot(const Block& block, const Int8Row256& x, int64_t b) {
+    if constexpr (Format::kGroup == 32) {
+      return _mm256_zextsi128_si256(
+          _mm_madd_epi16(_mm_cvtepi8_epi16(Format::Mins(block)), Bytes::Load16(x.sum32 + b * 8)));
+    } else {
+      return _mm256_madd_epi16(_mm256_cvtepi8_epi16(Format::Mins(block)),
+                               Bytes::Load(x.sum16 + b * 16));
+    }
+  }
+
+  static void FewRows(const ProductTile& tile) {
+    for (int o = 0; o < tile.outputs; o += 8) {
+      const EightRows rows(tile, o);
+      for (int r = 0; r < tile.row_count; ++r) {
+        const Int8Row256 x = Int8Row256::At(tile.rows[r], tile.inputs);
+        __m256 y = _mm256_setzero_ps();
+        for (int64_t b = 0; b < tile.inputs / 256; ++b) {
+          __m256i dots[8];
+          __m256i mins[8];
+          const std::byte* at[8];
+          for (int i = 0; i < 8; ++i) {
+            const Block& block = rows.template At<Block>(i, b);
+            at[i] = reinterpret_cast<const std::byte*>(&block);
+            dots[i] = BlockDot(block, x, b);
+            if constexpr (Format::kMins) mins[i] = MinDot(block, x, b);
+          }
+          const __m256 dx = _mm256_set1_ps(x.d[b]);
+          y = _mm256_fmadd_ps(_mm256_mul_ps(Bytes::Halves(at, Format::kScaleAt), dx),
+                              _mm256_cvtepi32_ps(Lanes8::SumEach(dots)), y);
+          if constexpr (Format::kMins) {
+            y = _mm256_fnmadd_ps(_mm256_mul_ps(Bytes::Halves(at, Format::kMinAt), dx),
+                                 _mm256_cvtepi32_ps(Lanes8::SumEach(mins)), y);
+          }
+        }
+        _mm256_storeu_ps(tile.out + r * tile.out_stride + o, y);
+      }
+    }
+  }
+
+  // ---- Panels ----
+
+  struct Panel {
+    alignas(64) uint8_t codes[64][kLanes][4];
+    // With a dot instruction the scale; else the scale in both 16-bit halves.
+    alignas(64) int32_t scales[kGroups][kLanes];
+    alignas(64) int32_t scale_pairs[kGroups / 2][kLanes];  // of groups 2g (low) and 2g + 1
+    alignas(64) int32_t min_pairs[kGroups / 2][kLanes];
+    alignas(64) float d[kLanes];
+    alignas(64) float dmin[kLanes];
+  };
+
+  // Eight bytes of eight rows to `to`[8][kLanes] as 32-bit lanes.
+  static void Spread(const __m128i* bytes, __m256i* to) {
+    for (int r = 0; r < 8; ++r) to[r] = _mm256_cvtepi8_epi32(bytes[r]);
+    Lanes8::Transpose(to);
+  }
+  static __m256i Pair(__m256i low, __m256i high) {
+    return _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa);
+  }
+
+  static void DecodeEight(const EightRows& rows, int64_t b, int lane, Panel* panel) {
+    __m128i scales[8];
+    __m128i mins[8];
+    const std::byte* at[8];
+    for (int r = 0; r < 8; ++r) {
+      const Block& block = rows.template At<Block>(r, b);
+      at[r] = reinterpret_cast<const std::byte*>(&block);
+      scales[r] = Format::Scales(block);
+      if constexpr (Format::kMins) mins[r] = Format::Mins(block);
+    }
+    _mm256_store_ps(panel->d + lane, Bytes::Halves(at, Format::kScaleAt));
+    if constexpr (Format::kMins) {
+      _mm256_store_ps(panel->dmin + lane, Bytes::Halves(at, Format::kMinAt));
+    }
+    for (int half = 0; half < kGroups / 8; ++half) {
+      __m256i s[8];
+      __m256i m[8];
+      Spread(scales, s);
+      if constexpr (Format::kMins) Spread(mins, m);
+      for (int g = 0; g < 8; ++g) {
+        Isa256Store(&panel->scales[half * 8 + g][lane], Isa::kHasDot ? s[g] : Pair(s[g], s[g]));
+        if (g % 2 != 0) continue;
+        if constexpr (Format::kOffset != 0 && !Isa::kHasDot) {
+          Isa256Store(&panel->scale_pairs[half * 4 + g / 2][lane], Pair(s[g], s[g + 1]));
+        }
+        if constexpr (Format::kMins) {
+          Isa256Store(&panel->min_pairs[half * 4 + g / 2][lane], Pair(m[g], m[g + 1]));
+        }
+      }
+      for (int r = 0; r < 8; ++r) {
+        scales[r] = _mm_srli_si128(scales[r], 8);
+        if constexpr (Format::kMins) mins[r] = _mm_srli_si128(mins[r], 8);
+      }
+    }
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; ++g) {
+      __m256i v[8];
+      for (int r = 0; r < 8; ++r) v[r] = Format::Codes(rows.template At<Block>(r, b), g);
+      Lanes8::Transpose(v);
+      for (int i = 0; i < 8; ++i) {
+        if constexpr (Isa::kHasDot && kShifted) {
+          v[i] = _mm256_add_epi8(v[i], _mm256_set1_epi8(static_cast<char>(128 - Format::kOffset)));
+        }
+        Isa256Store(&panel->codes[g * 8 + i][lane], v[i]);
+      }
+    }
+  }
+  static void Isa256Store(void* p, __m256i x) { _mm256_store_si256(static_cast<__m256i*>(p), x); }
+
+  // Adds block b of kRows activation rows times the panel to `out`.
+  template <int kRows>
+  static void Multiply(const Panel& panel, const Int8Row256* x, int64_t b, float* out,
+                       int64_t out_stride) {
+    I sum[kRows];
+    const int8_t* q[kRows];
+    for (int r = 0; r < kRows; ++r) {
+      sum[r] = Isa::Zero();
+      q[r] = x[r].q + b * 256;
+    }
+    for (int g = 0; g < kGroups; ++g) {
+      const I scale = Isa::Load(panel.scales[g]);
+      if constexpr (Isa::kHasDot) {
+        I dot[kRows];
+        for (int r = 0; r < kRows; ++r) {
+          if constexpr (kShifted) {
+            const int32_t* shift = Format::kGroup == 32 ? x[r].shift32 : x[r].shift16;
+            dot[r] = Isa::Broadcast(shift + b * kGroups + g);
+          } else {
+            dot[r] = Isa::Zero();
+          }
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < kSteps; ++i) {
+          const I w = Isa::Load(panel.codes[g * kSteps + i]);
+          for (int r = 0; r < kRows; ++r) {
+            dot[r] = Isa::Dot(dot[r], w, Isa::Broadcast(q[r] + (g * kSteps + i) * 4));
+          }
+        }
+        for (int r = 0; r < kRows; ++r) sum[r] = Isa::Add(sum[r], Isa::Mul(dot[r], scale));
+      } else {
+        constexpr int kChain = Format::kHeadroom < kSteps ? Format::kHeadroom : kSteps;
+        static_assert(kSteps % kChain == 0);
+        for (int i = 0; i < kSteps; i += kChain) {
+          I pairs[kRows];
+          for (int r = 0; r < kRows; ++r) pairs[r] = Isa::Zero();
+#pragma GCC unroll 8
+          for (int j = 0; j < kChain; ++j) {
+            const I w = Isa::Load(panel.codes[g * kSteps + i + j]);
+            const I size = Format::kSigned ? Isa::Abs8(w) : w;
+            for (int r = 0; r < kRows; ++r) {
+              I a = Isa::Broadcast(q[r] + (g * kSteps + i + j) * 4);
+              if constexpr (Format::kSigned) a = Isa::Sign8(a, w);
+              const I pair = Isa::PairDot(size, a);
+              pairs[r] = j == 0 ? pair : Isa::Add16(pairs[r], pair);
+            }
+          }
+          for (int r = 0; r < kRows; ++r) sum[r] = Isa::MulAdd16(pairs[r], scale, sum[r]);
+        }
+      }
+    }
+    if constexpr (Format::kOffset != 0 && !Isa::kHasDot) {
+      for (int r = 0; r < kRows; ++r) {
+        I offset = Isa::Zero();
+        for (int g = 0; g < kGroups / 2; ++g) {
+          offset = Isa::MulAdd16(Isa::Load(panel.scale_pairs[g]),
+                                 Isa::Broadcast(x[r].sum16 + b * 16 + g * 2), offset);
+        }
+        sum[r] = Isa::Add(sum[r], Isa::Mul(offset, Isa::Set1(-Format::kOffset)));
+      }
+    }
+    const F d = Isa::LoadF(panel.d);
+    for (int r = 0; r < kRows; ++r) {
+      const F dx = Isa::Set1F(x[r].d[b]);
+      float* y = out + r * out_stride;
+      F value = Isa::MulAddF(Isa::MulF(d, dx), Isa::ToFloat(sum[r]), Isa::LoadF(y));
+      if constexpr (Format::kMins) {
+        const int16_t* sums = Format::kGroup == 32 ? x[r].sum32 : x[r].sum16;
+        I min = Isa::Zero();
+        for (int g = 0; g < kGroups / 2; ++g) {
+          min = Isa::MulAdd16(Isa::Load(panel.min_pairs[g]),
+                              Isa::Broadcast(sums + b * kGroups + g * 2), min);
+        }
+        value = Isa::NegMulAddF(Isa::MulF(Isa::LoadF(panel.dmin), dx), Isa::ToFloat(min), value);
+      }
+      Isa::StoreF(y, value);
+    }
+  }
+
+  static void Run(const ProductTile& tile);
+};
+
+template <typename Isa, typename Format>
+struct Product32 {
+  using Block = typename Format::Block;
+  using I = typename Isa::I;
+  using F = typename Isa::F;
+  static constexpr int kLanes = Isa::kLanes;
+  static constexpr int kSteps = 8;
+  // With a dot instruction, signed codes are made unsigned by adding 128.
+  static constexpr bool kAdd128 = Isa::kHasDot && Format::kSigned;
+  // Codes then exceed c by this; the activations' shift, -128 * sum of q, undoes it.
+  static constexpr int kExcess = kAdd128 ? 128 : Format::kOffset;
+
+  static void FewRows(const ProductTile& tile) {
+    for (int o = 0; o < tile.outputs; o += 8) {
+      const EightRows rows(tile, o);
+      for (int r = 0; r < tile.row_count; ++r) {
+        const Int8Row32 x = Int8Row32::At(tile.rows[r], tile.inputs);
+        __m256 y = _mm256_setzero_ps();
+        for (int64_t b = 0; b < tile.inputs / 32; ++b) {
+          __m256i dots[8];
+          const std::byte* at[8];
+          const __m256i q = Bytes::Load(x.q + b * 32);
+#pragma GCC unroll 8
+          for (int i = 0; i < 8; ++i) {
+            const Block& block = rows.template At<Block>(i, b);
+            at[i] = reinterpret_cast<const std::byte*>(&block);
+            const __m256i codes = Format::Codes(block);
+            if constexpr (Isa::kHasDot) {
+              const __m256i u = kAdd128 ? _mm256_xor_si256(codes, _mm256_set1_epi8(-128)) : codes;
+              dots[i] = Isa::Dot256(_mm256_setzero_si256(), u, q);
+            } else {
+              dots[i] = _mm256_madd_epi16(PairDot32<Isa, Format>(codes, q), _mm256_set1_epi16(1));
+            }
+          }
+          __m256i dot = Lanes8::SumEach(dots);
+          if constexpr (kExcess != 0) {
+            dot = _mm256_add_epi32(dot, _mm256_set1_epi32(x.shift[b] / (128 / kExcess)));
+          }
+          const __m256 dx = _mm256_set1_ps(x.d[b]);
+          y = _mm256_fmadd_ps(_mm256_mul_ps(Format::Scales(at), dx), _mm256_cvtepi32_ps(dot), y);
+          if constexpr (Format::kMins) {
+            y = _mm256_fmadd_ps(_mm256_mul_ps(Format::Mins(at), dx),
+                                _mm256_set1_ps(static_cast<float>(x.sum[b])), y);
+          }
+        }
+        _mm256_storeu_ps(tile.out + r * tile.out_stride + o, y);
+      }
+    }
+  }
+
+  struct Panel {
+    alignas(64) uint8_t codes[8][8][kLanes][4];  // of up to eight blocks
+    alignas(64) float d[8][kLanes];
+    alignas(64) float min[8][kLanes];
+  };
+
+  static void DecodeEight(const EightRows& rows, int64_t block, int lane, int i, Panel* panel) {
+    const std::byte* at[8];
+    __m256i v[8];
+    for (int r = 0; r < 8; ++r) {
+      const Block& b = rows.template At<Block>(r, block);
+      at[r] = reinterpret_cast<const std::byte*>(&b);
+      v[r] = Format::Codes(b);
+    }
+    _mm256_store_ps(panel->d[i] + lane, Format::Scales(at));
+    if constexpr (Format::kMins) _mm256_store_ps(panel->min[i] + lane, Format::Mins(at));
+    Lanes8::Transpose(v);
+    for (int k = 0; k < 8; ++k) {
+      if constexpr (kAdd128) v[k] = _mm256_xor_si256(v[k], _mm256_set1_epi8(-128));
+      _mm256_store_si256(reinterpret_cast<__m256i*>(&panel->codes[i][k][lane]), v[k]);
+    }
+  }
+
+  template <int kRows>
+  static void Multiply(const Panel& panel, const Int8Row32* x, int64_t first_block, int blocks,
+                       float* out, int64_t out_stride) {
+    F y[kRows];
+    for (int r = 0; r < kRows; ++r) y[r] = Isa::LoadF(out + r * out_stride);
+    for (int i = 0; i < blocks; ++i) {
+      const int64_t b = first_block + i;
+      I dot[kRows];
+      for (int r = 0; r < kRows; ++r) {
+        if constexpr (kExcess == 0) {
+          dot[r] = Isa::Zero();
+        } else {
+          dot[r] = Isa::Set1(x[r].shift[b] / (128 / kExcess));
+        }
+      }
+      if constexpr (Isa::kHasDot) {
+#pragma GCC unroll 8
+        for (int k = 0; k < kSteps; ++k) {
+          const I w = Isa::Load(panel.codes[i][k]);
+          for (int r = 0; r < kRows; ++r) {
+            dot[r] = Isa::Dot(dot[r], w, Isa::Broadcast(x[r].q + b * 32 + k * 4));
+          }
+        }
+      } else {
+        constexpr int kChain = Format::kHeadroom < kSteps ? Format::kHeadroom : kSteps;
+        for (int k = 0; k < kSteps; k += kChain) {
+          I pairs[kRows];
+          for (int r = 0; r < kRows; ++r) pairs[r] = Isa::Zero();
+#pragma GCC unroll 8
+          for (int j = 0; j < kChain; ++j) {
+            const I w = Isa::Load(panel.codes[i][k + j]);
+            const I size = Format::kSigned ? Isa::Abs8(w) : w;
+            for (int r = 0; r < kRows; ++r) {
+              I a = Isa::Broadcast(x[r].q + b * 32 + (k + j) * 4);
+              if constexpr (Format::kSigned) a = Isa::Sign8(a, w);
+              const I pair = Isa::PairDot(size, a);
+              pairs[r] = j == 0 ? pair : Isa::Add16(pairs[r], pair);
+            }
+          }
+          const I ones = Isa::Set1(0x00010001);
+          for (int r = 0; r < kRows; ++r) dot[r] = Isa::MulAdd16(pairs[r], ones, dot[r]);
+        }
+      }
+      const F d = Isa::LoadF(panel.d[i]);
+      for (int r = 0; r < kRows; ++r) {
+        const F dx = Isa::Set1F(x[r].d[b]);
+        y[r] = Isa::MulAddF(Isa::MulF(d, dx), Isa::ToFloat(dot[r]), y[r]);
+        if constexpr (Format::kMins) {
+          const F sum = Isa::Set1F(static_cast<float>(x[r].sum[b]));
+          y[r] = Isa::MulAddF(Isa::MulF(Isa::LoadF(panel.min[i]), dx), sum, y[r]);
+        }
+      }
+    }
+    for (int r = 0; r < kRows; ++r) Isa::StoreF(out + r * out_stride, y[r]);
+  }
+
+  static void Run(const ProductTile& tile);
+};
+
+// Calls fn<kRows>(first) for pieces of the rows: as many as the instruction set shares, then fewer.
+template <int kRows, typename Fn>
+void ForRowPieces(int rows, int first, Fn fn) {
+  for (; first + kRows <= rows; first += kRows) fn.template operator()<kRows>(first);
+  if constexpr (kRows > 1) ForRowPieces<kRows / 2>(rows, first, fn);
+}
+
+inline constexpr int kMostRows = 128;  // of a tile
+
+template <typename Isa, typename Format>
+void Product256<Isa, Format>::Run(const ProductTile& tile) {
+  if (tile.row_count <= Isa::kFewRows) return FewRows(tile);
+  auto* panel = reinterpret_cast<Panel*>(tile.scratch);
+  Int8Row256 x[kMostRows];
+  for (int r = 0; r < tile.row_count; ++r) x[r] = Int8Row256::At(tile.rows[r], tile.inputs);
+  for (int o = 0; o < tile.outputs; o += kLanes) {
+    for (int r = 0; r < tile.row_count; ++r) {
+      for (int i = 0; i < kLanes; ++i) tile.out[r * tile.out_stride + o + i] = 0;
+    }
+    for (int64_t b = 0; b < tile.inputs / 256; ++b) {
+      for (int lane = 0; lane < kLanes; lane += 8) {
+        DecodeEight(EightRows(tile, o + lane), b, lane, panel);
+      }
+      ForRowPieces<Isa::kPanelRows>(tile.row_count, 0, [&]<int kRows>(int r) {
+        Multiply<kRows>(*panel, x + r, b, tile.out + r * tile.out_stride + o, tile.out_stride);
+      });
+    }
+  }
+}
+
+template <typename Isa, typename Format>
+void Product32<Isa, Format>::Run(const ProductTile& tile) {
+  if (tile.row_count <= Isa::kFewRows) return FewRows(tile);
+  auto* panel = reinterpret_cast<Panel*>(tile.scratch);
+  Int8Row32 x[kMostRows];
+  for (int r = 0; r < tile.row_count; ++r) x[r] = Int8Row32::At(tile.rows[r], tile.inputs);
+  const int64_t all_blocks = tile.inputs / 32;
+  for (int o = 0; o < tile.outputs; o += kLanes) {
+    for (int r = 0; r < tile.row_count; ++r) {
+      for (int i = 0; i < kLanes; ++i) tile.out[r * tile.out_stride + o + i] = 0;
+    }
+    for (int64_t b = 0; b < all_blocks; b += 8) {
+      const int blocks = static_cast<int>(all_blocks - b < 8 ? all_blocks - b : 8);
+      for (int lane = 0; lane < kLanes; lane += 8) {
+        const EightRows rows(tile, o + lane);
+        for (int i = 0; i < blocks; ++i) DecodeEight(rows, b + i, lane, i, panel);
+      }
+      ForRowPieces<Isa::kPanelRows>(tile.row_count, 0, [&]<int kRows>(int r) {
+        Multiply<kRows>(*panel, x + r, b, blocks, tile.out + r * tile.out_stride + o,
+                        tile.out_stride);
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace strata::compute

@@ -1,0 +1,49 @@
+// Puts the int8 products of one instruction set into a table of kernels.
+#pragma once
+
+#include "common/quant/tensor_type.h"
+#include "services/compute/cpu/kernels.h"
+#include "services/compute/cpu/simd/float_product.h"
+#include "services/compute/cpu/simd/int8_product.h"
+#include "services/compute/cpu/simd/quantize.h"
+
+namespace strata::compute {
+namespace {
+
+template <typename Isa, typename V>
+size_t ProductScratch(int64_t inputs) {
+  const size_t decoded = FloatProduct<V>::ScratchBytes(inputs);
+  // The largest panel: 256 weights with groups of 16, scales and minima.
+  const size_t panel = sizeof(typename Product256<Isa, FormatQ2K>::Panel);
+  return decoded > panel ? decoded : panel;
+}
+
+template <typename Isa, typename V>
+void FillInt8Kernels(Kernels* k) {
+  const auto set = [k](TensorType type, ActivationForm form, ProductFn product) {
+    k->product[static_cast<size_t>(type)] = product;
+    k->form[static_cast<size_t>(type)] = form;
+  };
+  using enum TensorType;
+  constexpr ActivationForm kInt8x32 = ActivationForm::kInt8x32;
+  constexpr ActivationForm kInt8x256 = ActivationForm::kInt8x256;
+  set(kQ2_K, kInt8x256, &Product256<Isa, FormatQ2K>::Run);
+  set(kQ3_K, kInt8x256, &Product256<Isa, FormatQ3K>::Run);
+  set(kQ4_K, kInt8x256, &Product256<Isa, FormatQ4K>::Run);
+  set(kQ5_K, kInt8x256, &Product256<Isa, FormatQ5K>::Run);
+  set(kQ6_K, kInt8x256, &Product256<Isa, FormatQ6K>::Run);
+  set(kIQ4_XS, kInt8x256, &Product256<Isa, FormatIQ4XS>::Run);
+  set(kQ4_0, kInt8x32, &Product32<Isa, FormatQ40>::Run);
+  set(kQ4_1, kInt8x32, &Product32<Isa, FormatQ41>::Run);
+  set(kQ5_0, kInt8x32, &Product32<Isa, FormatQ50>::Run);
+  set(kQ5_1, kInt8x32, &Product32<Isa, FormatQ51>::Run);
+  set(kQ8_0, kInt8x32, &Product32<Isa, FormatQ80>::Run);
+  set(kIQ4_NL, kInt8x32, &Product32<Isa, FormatIQ4NL>::Run);
+  set(kMXFP4, kInt8x32, &Product32<Isa, FormatMXFP4>::Run);
+  k->product_scratch = &ProductScratch<Isa, V>;
+  k->quantize32 = &Quantize::Row32;
+  k->quantize256 = &Quantize::Row256;
+}
+
+}  // namespace
+}  // namespace strata::compute

@@ -1,0 +1,69 @@
+// Float vectors of eight lanes; the interface is explained in vec_portable.h.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace strata::compute {
+
+struct VecAvx2 {
+  static constexpr int kLanes = 8;
+  using F = __m256;
+
+  static F Zero() { return _mm256_setzero_ps(); }
+  static F Set1(float x) { return _mm256_set1_ps(x); }
+  static F Load(const float* p) { return _mm256_loadu_ps(p); }
+  static void Store(float* p, F x) { _mm256_storeu_ps(p, x); }
+  static F LoadPartial(const float* p, int64_t n) { return _mm256_maskload_ps(p, Mask(n)); }
+  static void StorePartial(float* p, F x, int64_t n) { _mm256_maskstore_ps(p, Mask(n), x); }
+  static F LoadHalf(const uint16_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static void StoreHalf(uint16_t* p, F x) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                     _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+  static F LoadBf16(const uint16_t* p) {
+    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  }
+  static F Add(F a, F b) { return _mm256_add_ps(a, b); }
+  static F Sub(F a, F b) { return _mm256_sub_ps(a, b); }
+  static F Mul(F a, F b) { return _mm256_mul_ps(a, b); }
+  static F Div(F a, F b) { return _mm256_div_ps(a, b); }
+  static F MulAdd(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+  static float ReduceAdd(F x) {
+    __m128 sum = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
+    return _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
+  }
+  // exp(x) = 2^n e^r with n = round(x / ln 2), |r| <= ln 2 / 2 and e^r by its Taylor polynomial of
+  // degree 7 (remainder below 6e-9). 2^n is applied in two factors, so that results run through the
+  // denormals to zero and to infinity. The operand order of max and min lets NaN through.
+  static F Exp(F x) {
+    x = _mm256_min_ps(Set1(89), _mm256_max_ps(Set1(-105), x));
+    const F n =
+        _mm256_round_ps(Mul(x, Set1(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    F r = _mm256_fnmadd_ps(n, Set1(0.693145752f), x);  // ln 2 in two parts: the first is exact
+    r = _mm256_fnmadd_ps(n, Set1(1.42860677e-6f), r);  // in n * part
+    F p = Set1(1.0f / 5040);
+    for (const float c : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) {
+      p = MulAdd(p, r, Set1(c));
+    }
+    const __m256i exponent = _mm256_cvtps_epi32(n);
+    const __m256i half = _mm256_srai_epi32(exponent, 1);
+    return Mul(Mul(p, PowerOfTwo(half)), PowerOfTwo(_mm256_sub_epi32(exponent, half)));
+  }
+
+ private:
+  static __m256i Mask(int64_t n) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)),
+                              _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  }
+  static F PowerOfTwo(__m256i n) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
+  }
+};
+
+}  // namespace strata::compute
