@@ -34,7 +34,8 @@ absl::StatusOr<const Kernels*> FindKernels(const std::string& isa) {
     bool available;
     const Kernels& (*kernels)();
   };
-  const Choice choices[] = {{"avx2", CpuHasAvx2(), &Avx2Kernels},
+  const Choice choices[] = {{"avx512", CpuHasAvx512(), &Avx512Kernels},
+                            {"avx2", CpuHasAvx2(), &Avx2Kernels},
                             {"scalar", true, &ScalarKernels}};  // best first
   for (const Choice& choice : choices) {
     if (isa != "auto" && isa != choice.name) continue;
@@ -45,7 +46,7 @@ absl::StatusOr<const Kernels*> FindKernels(const std::string& isa) {
     }
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("instruction set '", isa, "' is not one of: auto, scalar, avx2"));
+      absl::StrCat("instruction set '", isa, "' is not one of: auto, scalar, avx2, avx512"));
 }
 
 constexpr int kMostThreads = 1024;

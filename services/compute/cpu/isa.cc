@@ -10,10 +10,18 @@ bool CpuHasAvx2() {
          __builtin_cpu_supports("f16c");
 }
 
+bool CpuHasAvx512() {
+  return CpuHasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512vnni");
+}
+
 #else
 
 bool CpuHasAvx2() { return false; }
 const Kernels& Avx2Kernels() { return ScalarKernels(); }
+bool CpuHasAvx512() { return false; }
+const Kernels& Avx512Kernels() { return ScalarKernels(); }
 
 #endif
 

@@ -96,5 +96,7 @@ const Kernels& ScalarKernels();
 // than x86-64 they do not exist and the answer is false.
 bool CpuHasAvx2();
 const Kernels& Avx2Kernels();
+bool CpuHasAvx512();
+const Kernels& Avx512Kernels();
 
 }  // namespace strata::compute
