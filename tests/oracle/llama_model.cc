@@ -151,6 +151,10 @@ std::string LlamaModel::TokenBytes(int32_t token, bool special) const {
   }
 }
 
+bool LlamaModel::IsEndOfGeneration(int32_t token) const {
+  return llama_.Function<bool(const void*, int32_t)>("llama_vocab_is_eog")(vocabulary_, token);
+}
+
 absl::StatusOr<std::vector<float>> LlamaModel::Logits(std::span<const int32_t> tokens) {
   if (context_ == nullptr || tokens.empty() || tokens.size() > max_tokens_) {
     return absl::InvalidArgumentError(

@@ -48,6 +48,8 @@ class LlamaModel {
                                 bool parse_special = true) const;
   // The bytes of one token; `special`: spell out control tokens, which are empty otherwise.
   std::string TokenBytes(int32_t token, bool special = true) const;
+  // Whether llama.cpp stops generating at this token.
+  bool IsEndOfGeneration(int32_t token) const;
 
   // [tokens.size(), vocabulary_size()], of a fresh context: every call starts at position 0.
   absl::StatusOr<std::vector<float>> Logits(std::span<const int32_t> tokens);
