@@ -11,6 +11,7 @@
 #include "common/tokenizer/vocabulary.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 
 namespace strata::tokenizer {
 
@@ -46,14 +47,21 @@ absl::Status NpmVocabulary::Read(const std::string& json) {
     tokens_[id] = text;
     types_[id] = static_cast<int32_t>(type);
   };
+  sentence_piece_ = model.contains("byte_fallback") && model.at("byte_fallback").as_bool();
   for (const auto& entry : model.at("vocab").as_object()) {
-    const auto key = entry.key();
-    set(entry.value().as_int64(), {key.data(), key.size()}, TokenType::kNormal);
+    const std::string_view text(entry.key().data(), entry.key().size());
+    const bool is_byte = sentence_piece_ && text.size() == 6 && text.starts_with("<0x");
+    set(entry.value().as_int64(), text, is_byte ? TokenType::kByte : TokenType::kNormal);
   }
   for (const auto& added : document.at("added_tokens").as_array()) {
-    const auto& text = added.at("content").as_string();
-    set(added.at("id").as_int64(), {text.data(), text.size()},
-        added.at("special").as_bool() ? TokenType::kControl : TokenType::kUserDefined);
+    const std::string text(added.at("content").as_string());
+    // Converters write the spaces of user-defined tokens as spaces.
+    const bool special = added.at("special").as_bool();
+    const bool unknown = sentence_piece_ && text == "<unk>";
+    set(added.at("id").as_int64(), special ? text : absl::StrReplaceAll(text, {{"▁", " "}}),
+        unknown   ? TokenType::kUnknown
+        : special ? TokenType::kControl
+                  : TokenType::kUserDefined);
   }
   for (size_t id = 0; id < tokens_.size(); ++id) {
     if (tokens_[id].empty()) tokens_[id] = absl::StrCat("[PAD", id, "]");
@@ -73,11 +81,18 @@ absl::Status NpmVocabulary::Read(const std::string& json) {
 absl::Status NpmVocabulary::WriteGguf(const std::string& path, std::string_view pre) const {
   STRATA_ASSIGN_OR_RETURN(gguf::Writer writer, gguf::Writer::Create(path));
   writer.Set("general.architecture", std::string("llama"));
-  writer.Set("tokenizer.ggml.model", std::string("gpt2"));
+  writer.Set("tokenizer.ggml.model", std::string(sentence_piece_ ? "llama" : "gpt2"));
   writer.Set("tokenizer.ggml.pre", std::string(pre));
   writer.Set("tokenizer.ggml.tokens", tokens_);
   writer.Set("tokenizer.ggml.token_type", types_);
-  writer.Set("tokenizer.ggml.merges", merges_);
+  if (sentence_piece_) {
+    // SentencePiece numbers its tokens by falling score.
+    std::vector<float> scores(tokens_.size());
+    for (size_t id = 0; id < scores.size(); ++id) scores[id] = -static_cast<float>(id);
+    writer.Set("tokenizer.ggml.scores", scores);
+  } else {
+    writer.Set("tokenizer.ggml.merges", merges_);
+  }
   writer.Set("tokenizer.ggml.bos_token_id", uint32_t{0});
   writer.Set("tokenizer.ggml.eos_token_id", uint32_t{1});
   return writer.Finish();

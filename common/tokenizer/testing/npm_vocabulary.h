@@ -22,12 +22,14 @@ class NpmVocabulary {
 
   const std::vector<std::string>& tokens() const { return tokens_; }
 
-  // A GGUF file of this vocabulary alone, under the given `tokenizer.ggml.pre`.
+  // A GGUF file of this vocabulary alone, under the given `tokenizer.ggml.pre`: model "gpt2", or
+  // "llama" if the file has byte fallback (Llama-2, Gemma).
   absl::Status WriteGguf(const std::string& path, std::string_view pre) const;
 
  private:
   absl::Status Read(const std::string& json);
 
+  bool sentence_piece_ = false;
   std::vector<std::string> tokens_;
   std::vector<int32_t> types_;
   std::vector<std::string> merges_;
