@@ -1,0 +1,75 @@
+// Runs a model for many requests at once.
+//
+// One thread, the step loop, owns model, back end, K/V cache and all sequences; the public functions
+// may be called from any thread and only pass messages to it. A second thread fetches saved state, so
+// that reading from the store overlaps with computing for others.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "services/compute/engine/response_sink.h"
+#include "services/compute/models/model.h"
+#include "services/compute/state/kv_cache.h"
+#include "services/compute/state/state_store.h"
+
+namespace strata::compute {
+
+struct EngineOptions {
+  int context_length = 0;  // tokens one sequence may hold
+  int max_sequences = 8;
+  int chunk_tokens = 512;
+};
+
+struct EngineStatus {
+  int running = 0;
+  int waiting = 0;
+  uint64_t prompt_tokens = 0;     // computed, without restored ones
+  uint64_t generated_tokens = 0;
+  int kv_pages_total = 0;
+  int kv_pages_used = 0;
+};
+
+using RequestHandle = uint64_t;
+
+class Engine {
+ public:
+  // Everything passed in must outlive the engine. `experts` is null for a dense model, `store` may be
+  // null (nothing is saved). `fingerprint_hash` and the layout name this model's blocks.
+  struct Parts {
+    Backend* backend = nullptr;
+    Model* model = nullptr;
+    KvCache* kv = nullptr;
+    ExpertSource* experts = nullptr;
+    StateStore* store = nullptr;
+    std::string fingerprint_hash;
+    std::string layout_hash;
+  };
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(const Parts& parts,
+                                                        const EngineOptions& options);
+  // Running requests finish with Cancelled.
+  ~Engine();
+
+  // InvalidArgument for a token outside the vocabulary, an empty prompt, a bad sampling value, or a
+  // prompt that leaves no room in the context (the message has both numbers); ResourceExhausted if
+  // the K/V memory can never hold it; Unavailable when draining.
+  absl::StatusOr<RequestHandle> Generate(v1::GenerateRequest request,
+                                         std::shared_ptr<GenerateSink> sink);
+  absl::StatusOr<RequestHandle> Score(v1::ScoreRequest request, std::shared_ptr<ScoreSink> sink);
+
+  // Takes effect before the next step: at a prompt chunk's end or after a token. Unknown or finished
+  // handles are ignored.
+  void Cancel(RequestHandle handle);
+
+  // Refuses new requests from now on.
+  void StopAccepting();
+  EngineStatus status() const;
+
+ private:
+  class Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace strata::compute

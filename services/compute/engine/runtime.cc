@@ -1,0 +1,119 @@
+#include "services/compute/engine/runtime.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "common/base/log.h"
+#include "common/base/memory_info.h"
+#include "common/base/status.h"
+#include "services/compute/cpu/cpu_backend.h"
+#include "services/compute/experts/mapped_expert_source.h"
+#include "services/compute/models/registry.h"
+
+namespace strata::compute {
+namespace {
+
+// Share of the free memory that K/V takes when the configuration does not say.
+constexpr double kKvShare = 0.25;
+
+TensorType KvType(const std::string& name) {
+  return name == "f32" ? TensorType::kF32 : TensorType::kF16;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<gguf::Model>> OpenModelFile(const std::string& path) {
+  if (path.empty()) {
+    return absl::InvalidArgumentError(
+        "no model is configured: set `model` in the configuration or pass --model FILE.gguf");
+  }
+  return gguf::Model::Open(path);
+}
+
+v1::ModelFingerprint FingerprintOf(const gguf::Model& file) {
+  v1::ModelFingerprint fingerprint;
+  const auto hash = file.Fingerprint();
+  fingerprint.set_hash(hash.data(), hash.size());
+  const gguf::Metadata& metadata = file.metadata();
+  if (const auto name = metadata.GetString("general.architecture"); name.ok()) {
+    fingerprint.set_architecture(std::string(*name));
+  }
+  if (const auto name = metadata.GetString("general.name"); name.ok()) {
+    fingerprint.set_name(std::string(*name));
+  }
+  return fingerprint;
+}
+
+absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Open(const std::string& model_path,
+                                                       const v1::ComputeConfig& config,
+                                                       std::unique_ptr<ExpertSource> experts,
+                                                       StateStore* store) {
+  auto runtime = std::unique_ptr<Runtime>(new Runtime());
+  STRATA_ASSIGN_OR_RETURN(runtime->file_, OpenModelFile(model_path));
+  CpuOptions cpu;
+  cpu.threads = static_cast<int>(config.threads());
+  cpu.spin_us = static_cast<int>(config.spin_us());
+  cpu.isa = config.isa();
+  STRATA_ASSIGN_OR_RETURN(runtime->backend_, CreateCpuBackend(cpu));
+  STRATA_ASSIGN_OR_RETURN(runtime->model_, LoadModel(*runtime->file_, *runtime->backend_));
+  const ModelInfo& info = runtime->model_->info();
+  runtime->experts_ = std::move(experts);
+  if (runtime->experts_ == nullptr && info.experts > 0) {
+    STRATA_ASSIGN_OR_RETURN(runtime->experts_, MappedExpertSource::Create(*runtime->file_));
+  }
+  STRATA_RETURN_IF_ERROR(runtime->PlanMemory(config));
+  runtime->fingerprint_ = FingerprintOf(*runtime->file_);
+  runtime->layout_ = DescribeLayout(runtime->kv_->shape(), KvCache::kPageTokens);
+
+  EngineOptions options;
+  options.context_length = runtime->context_length_;
+  options.max_sequences = static_cast<int>(config.max_sequences());
+  options.chunk_tokens = static_cast<int>(config.chunk_tokens());
+  STRATA_ASSIGN_OR_RETURN(
+      runtime->engine_,
+      Engine::Create({runtime->backend_.get(), runtime->model_.get(), runtime->kv_.get(),
+                      runtime->experts_.get(), store, runtime->fingerprint_.hash(),
+                      runtime->layout_.hash()},
+                     options));
+  LogInfo("model ", runtime->fingerprint_.name(), " (", info.architecture, "), ", info.layers,
+          " layers, ", info.experts, " experts a layer; ", A(runtime->backend_->description()));
+  return runtime;
+}
+
+absl::Status Runtime::PlanMemory(const v1::ComputeConfig& config) {
+  KvShape shape = model_->kv_shape();
+  shape.type = KvType(config.kv_type());
+  const int trained = model_->info().context_trained;
+  const int wanted = config.context_length() == 0
+                         ? trained
+                         : static_cast<int>(std::min<uint32_t>(config.context_length(), INT32_MAX));
+  const uint64_t page_bytes = shape.TokenBytes() * KvCache::kPageTokens;
+  const uint64_t full = static_cast<uint64_t>(KvCache::PagesFor(wanted)) *
+                        std::max(1u, config.max_sequences()) * page_bytes;
+  uint64_t bytes = config.kv_bytes();
+  if (bytes == 0) {
+    const auto share = static_cast<uint64_t>(kKvShare * static_cast<double>(AvailableMemory()));
+    bytes = std::min(full, share);
+  }
+  // Never more than all sequences at full length can use.
+  const uint64_t pages = std::min<uint64_t>(std::min(bytes, full) / page_bytes, INT32_MAX / 128);
+  if (pages == 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("compute.kv_bytes = ", bytes, " does not hold one page of ", page_bytes,
+                     " bytes (", KvCache::kPageTokens, " tokens)"));
+  }
+  STRATA_ASSIGN_OR_RETURN(kv_, KvCache::Create(*backend_, shape, static_cast<int>(pages)));
+  const uint64_t tokens = pages * KvCache::kPageTokens;
+  context_length_ = static_cast<int>(std::min<uint64_t>(tokens, static_cast<uint64_t>(wanted)));
+  LogInfo("K/V: ", pages, " pages of ", KvCache::kPageTokens, " tokens, ",
+          pages * page_bytes / 1000000, " MB; context ", context_length_, " tokens");
+  if (context_length_ < wanted) {
+    LogWarning("the context is cut from ", wanted, " to ", context_length_,
+               " tokens: set compute.kv_bytes to ", KvCache::PagesFor(wanted) * page_bytes,
+               " or more to change that");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace strata::compute

@@ -1,0 +1,53 @@
+// One request while the engine works on it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/state/block_id.h"
+#include "services/compute/engine/response_sink.h"
+#include "services/compute/engine/sampler.h"
+#include "services/compute/engine/scheduler.h"
+#include "strata/v1/compute.pb.h"
+
+namespace strata::compute {
+
+using Clock = std::chrono::steady_clock;
+
+struct Sequence {
+  SequenceId id = 0;
+  std::string request_id;
+
+  std::vector<uint32_t> tokens;  // prompt, then what was generated
+  int prompt_tokens = 0;         // of `tokens`; includes resumed ones
+  int computed = 0;              // tokens whose K/V exist
+  int max_total_tokens = 0;
+  std::vector<int32_t> pages;
+
+  // Generation.
+  v1::GenerateRequest request;
+  std::shared_ptr<GenerateSink> sink;
+  std::optional<Sampler> sampler;
+  int generated = 0;
+  int cached_tokens = 0;
+
+  // Scoring (sink is null then).
+  v1::ScoreRequest score;
+  std::shared_ptr<ScoreSink> score_sink;
+
+  // Saving: blocks [0, saved_blocks) of this sequence are known to the store.
+  int saved_blocks = 0;
+  state::BlockId last_block;
+
+  Clock::time_point submitted, admitted, first_token;
+  uint64_t hits_before = 0, misses_before = 0, bytes_before = 0;
+
+  bool scoring() const { return score_sink != nullptr; }
+  int total() const { return static_cast<int>(tokens.size()); }
+};
+
+}  // namespace strata::compute

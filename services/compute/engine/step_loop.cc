@@ -1,0 +1,440 @@
+#include "services/compute/engine/step_loop.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "common/base/log.h"
+#include "common/base/status.h"
+
+namespace strata::compute {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long a step waits for an expert store that is being restarted before its requests fail.
+constexpr milliseconds kExpertStorePatience{60'000};
+constexpr milliseconds kExpertStoreRetry{20};
+
+double Milliseconds(Clock::duration d) {
+  return std::chrono::duration<double, std::milli>(d).count();
+}
+
+}  // namespace
+
+StepLoop::StepLoop(const Engine::Parts& parts, const EngineOptions& options, Inbox& inbox)
+    : parts_(parts),
+      options_(options),
+      inbox_(inbox),
+      scheduler_({options.max_sequences, options.chunk_tokens, parts.kv->pages(),
+                  KvCache::kPageTokens}) {
+  if (parts.store != nullptr) restorer_.emplace(*parts.store, inbox);
+  PublishStatus();
+}
+
+absl::StatusOr<std::unique_ptr<StepLoop>> StepLoop::Create(const Engine::Parts& parts,
+                                                           const EngineOptions& options,
+                                                           Inbox& inbox) {
+  auto loop = std::unique_ptr<StepLoop>(new StepLoop(parts, options, inbox));
+  const int rows = options.chunk_tokens + options.max_sequences;
+  STRATA_ASSIGN_OR_RETURN(
+      loop->activations_,
+      parts.backend->Allocate(parts.model->ScratchBytes(rows),
+                              absl::StrCat("activations of ", rows, " tokens a step")));
+  loop->scratch_.emplace(std::span(loop->activations_->data(), loop->activations_->size()));
+  const int64_t vocab = parts.model->info().vocab_size;
+  const int logit_rows = std::max(options.max_sequences + 1, kScoreRows);
+  STRATA_ASSIGN_OR_RETURN(loop->logits_memory_,
+                          parts.backend->Allocate(Scratch::Bytes(logit_rows, vocab), "logits"));
+  loop->logits_ = Tensor{TensorType::kF32, logit_rows, vocab,
+                         static_cast<size_t>(vocab) * sizeof(float), loop->logits_memory_->data()};
+  loop->host_logits_.resize(static_cast<size_t>(logit_rows * vocab));
+  return loop;
+}
+
+void StepLoop::Run() {
+  for (;;) {
+    AdmitWaiting();
+    const StepPlan plan = scheduler_.Plan(NowSeconds());
+    PublishStatus();
+    if (!HandleMessages(/*wait=*/plan.empty())) break;
+    // Messages may have removed sequences of the plan: plan again, it is cheap.
+    const StepPlan current = scheduler_.Plan(NowSeconds());
+    if (!current.empty()) RunPlan(current);
+  }
+  restorer_.reset();
+  while (!sequences_.empty()) {
+    Finish(sequences_.begin()->first, absl::CancelledError("the compute daemon stops"), {});
+  }
+}
+
+double StepLoop::NowSeconds() const {
+  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
+
+Sequence* StepLoop::Find(SequenceId id) {
+  const auto it = sequences_.find(id);
+  return it == sequences_.end() ? nullptr : it->second.get();
+}
+
+bool StepLoop::HandleMessages(bool wait) {
+  for (Message& message : inbox_.Take(wait)) {
+    if (std::holds_alternative<StopMessage>(message)) return false;
+    std::visit(
+        [this](auto& m) {
+          if constexpr (!std::is_same_v<std::decay_t<decltype(m)>, StopMessage>) {
+            Handle(std::move(m));
+          }
+        },
+        message);
+  }
+  return true;
+}
+
+void StepLoop::Handle(SubmitMessage message) {
+  Sequence& sequence = *message.sequence;
+  const int reusable = static_cast<int>(sequence.request.restore().reused_tokens());
+  scheduler_.Enqueue({sequence.id, sequence.request.client(), sequence.prompt_tokens, reusable,
+                      sequence.max_total_tokens},
+                     NowSeconds());
+  const SequenceId id = sequence.id;
+  sequences_.emplace(id, std::move(message.sequence));
+  SendProgress(sequence);
+}
+
+void StepLoop::Handle(const CancelMessage& message) {
+  if (Find(message.id) == nullptr) return;
+  if (restorer_) restorer_->Cancel(message.id);
+  Finish(message.id, absl::CancelledError("the request was cancelled"), {});
+}
+
+void StepLoop::Handle(const RestoredBlockMessage& message) {
+  restorer_->BlockConsumed();
+  Sequence* sequence = Find(message.id);
+  if (sequence == nullptr || message.bytes.size() != parts_.kv->BlockBytes()) return;
+  const int block = sequence->computed / KvCache::kPageTokens;
+  const auto first = static_cast<size_t>(block) * KvCache::kPageTokens;
+  // The last prompt token is always computed: its logits are needed.
+  if (static_cast<int>(first) + KvCache::kPageTokens >= sequence->prompt_tokens) return;
+  parts_.kv->WritePage(sequence->pages[static_cast<size_t>(block)], message.bytes);
+  sequence->computed += KvCache::kPageTokens;
+  sequence->saved_blocks = block + 1;
+  sequence->last_block = state::ChildId(
+      sequence->last_block, std::span(sequence->tokens).subspan(first, KvCache::kPageTokens));
+}
+
+void StepLoop::Handle(const RestoreDoneMessage& message) {
+  Sequence* sequence = Find(message.id);
+  if (sequence == nullptr) return;
+  sequence->cached_tokens = sequence->computed;
+  scheduler_.StartReading(sequence->id, sequence->computed);
+  SendProgress(*sequence);
+}
+
+void StepLoop::AdmitWaiting() {
+  while (const std::optional<SequenceId> id = scheduler_.Admit(NowSeconds())) {
+    Sequence& sequence = *Find(*id);
+    sequence.admitted = Clock::now();
+    // The scheduler reserved them, so they are there.
+    parts_.kv->Take(KvCache::PagesFor(sequence.max_total_tokens), sequence.pages);
+    sequence.last_block = state::RootId(parts_.fingerprint_hash, parts_.layout_hash,
+                                        sequence.request.restore().key().tenant());
+    if (parts_.experts != nullptr) {
+      const ExpertCounters counters = parts_.experts->counters();
+      sequence.hits_before = counters.hits;
+      sequence.misses_before = counters.misses;
+      sequence.bytes_before = counters.bytes_read;
+    }
+    if (restorer_ && sequence.request.restore().blocks_size() > 0) {
+      restorer_->Start(*id, sequence.request.restore(), sequence.request_id);
+    } else {
+      scheduler_.StartReading(*id, 0);
+    }
+    SendProgress(sequence);
+  }
+}
+
+void StepLoop::RunPlan(const StepPlan& plan) {
+  absl::Status status = RunRows(plan);
+  if (status.ok()) return;
+  // An expert could not be read. Only requests whose tokens are routed to it have to fail: run each
+  // sequence of the step alone. Rows already written are written again with the same values.
+  std::vector<StepPlan> alone;
+  for (const ScheduledRow& row : plan.decode) alone.push_back({{row}, std::nullopt});
+  if (plan.chunk) alone.push_back({{}, plan.chunk});
+  for (const StepPlan& one : alone) {
+    if (alone.size() > 1) status = RunRows(one);
+    if (status.ok()) continue;
+    const SequenceId id = one.chunk ? one.chunk->sequence : one.decode.front().sequence;
+    LogError("request ", Find(id)->request_id, " failed: ", status.message());
+    Finish(id, status, {});
+  }
+}
+
+absl::Status StepLoop::RunRows(const StepPlan& plan) {
+  row_tokens_.clear();
+  row_positions_.clear();
+  row_slots_.clear();
+  row_sequence_.clear();
+  page_tables_.clear();
+  const auto add_rows = [&](const ScheduledRow& scheduled) {
+    const Sequence& sequence = *Find(scheduled.sequence);
+    const auto table = static_cast<int32_t>(page_tables_.size());
+    page_tables_.emplace_back(sequence.pages);
+    for (int position = scheduled.first; position < scheduled.first + scheduled.count; ++position) {
+      const int32_t page = sequence.pages[static_cast<size_t>(position / KvCache::kPageTokens)];
+      row_tokens_.push_back(
+          static_cast<int32_t>(sequence.tokens[static_cast<size_t>(position)]));
+      row_positions_.push_back(position);
+      row_slots_.push_back(page * KvCache::kPageTokens + position % KvCache::kPageTokens);
+      row_sequence_.push_back(table);
+    }
+  };
+  for (const ScheduledRow& row : plan.decode) add_rows(row);
+  const int first_chunk_row = static_cast<int>(row_tokens_.size());
+  if (plan.chunk) add_rows(*plan.chunk);
+
+  const Scratch::Scope scope(*scratch_);
+  Step step{.backend = *parts_.backend,
+            .experts = parts_.experts,
+            .kv = *parts_.kv,
+            .scratch = *scratch_,
+            .priority = plan.decode.empty() ? Priority::kPrompt : Priority::kDecode,
+            .tokens = row_tokens_,
+            .positions = row_positions_,
+            .slots = row_slots_,
+            .attention = {row_sequence_, row_positions_, page_tables_},
+            .x = {},
+            .cos_sin = {}};
+  STRATA_RETURN_IF_ERROR(ForwardPatiently(step));
+
+  scheduler_.Advance(plan);
+  if (!plan.decode.empty()) AfterDecode(step, plan);
+  if (plan.chunk) AfterChunk(step, *plan.chunk, first_chunk_row);
+  return absl::OkStatus();
+}
+
+absl::Status StepLoop::ForwardPatiently(Step& step) {
+  const Clock::time_point give_up = Clock::now() + kExpertStorePatience;
+  const size_t bottom = scratch_->used();
+  for (bool announced = false;;) {
+    absl::Status status = parts_.model->Forward(step);
+    if (status.ok()) return status;
+    scratch_->ShrinkTo(bottom);
+    if (!absl::IsUnavailable(status) || Clock::now() > give_up) return status;
+    if (!std::exchange(announced, true)) {
+      LogWarning("waiting for the expert store: ", status.message());
+    }
+    std::this_thread::sleep_for(kExpertStoreRetry);
+  }
+}
+
+void StepLoop::AfterDecode(Step& step, const StepPlan& plan) {
+  const size_t vocab = static_cast<size_t>(logits_.cols);
+  logit_rows_.resize(plan.decode.size());
+  for (size_t i = 0; i < logit_rows_.size(); ++i) logit_rows_[i] = static_cast<int32_t>(i);
+  const Tensor logits = logits_.Rows(0, static_cast<int64_t>(logit_rows_.size()));
+  parts_.model->Logits(step, logit_rows_, logits);
+  const std::span<float> host(host_logits_.data(), logit_rows_.size() * vocab);
+  parts_.backend->CopyToHost(std::as_writable_bytes(host), logits.data);
+  for (size_t i = 0; i < plan.decode.size(); ++i) {
+    Sequence& sequence = *Find(plan.decode[i].sequence);
+    ++sequence.computed;
+    SaveFullBlocks(sequence);
+    Emit(sequence, host.subspan(i * vocab, vocab));
+  }
+}
+
+void StepLoop::AfterChunk(Step& step, const ScheduledRow& chunk, int first_row) {
+  Sequence& sequence = *Find(chunk.sequence);
+  sequence.computed += chunk.count;
+  prompt_tokens_ += static_cast<uint64_t>(chunk.count);
+  if (sequence.scoring()) {
+    ScoreChunk(step, sequence, chunk, first_row);
+    if (sequence.computed == sequence.prompt_tokens) Finish(sequence.id, absl::OkStatus(), {});
+    return;
+  }
+  SaveFullBlocks(sequence);
+  SendProgress(sequence);
+  if (sequence.computed < sequence.prompt_tokens) return;
+  const int32_t last = first_row + chunk.count - 1;
+  const Tensor logits = logits_.Rows(0, 1);
+  parts_.model->Logits(step, std::span(&last, 1), logits);
+  const std::span<float> host(host_logits_.data(), static_cast<size_t>(logits_.cols));
+  parts_.backend->CopyToHost(std::as_writable_bytes(host), logits.data);
+  Emit(sequence, host);
+}
+
+void StepLoop::ScoreChunk(Step& step, Sequence& sequence, const ScheduledRow& chunk,
+                          int first_row) {
+  const size_t vocab = static_cast<size_t>(logits_.cols);
+  const int top = static_cast<int>(sequence.score.top_logprobs());
+  for (int begin = 0; begin < chunk.count; begin += kScoreRows) {
+    const int count = std::min(kScoreRows, chunk.count - begin);
+    logit_rows_.resize(static_cast<size_t>(count));
+    for (int i = 0; i < count; ++i) logit_rows_[static_cast<size_t>(i)] = first_row + begin + i;
+    const Tensor logits = logits_.Rows(0, count);
+    parts_.model->Logits(step, logit_rows_, logits);
+    const std::span<float> host(host_logits_.data(), static_cast<size_t>(count) * vocab);
+    parts_.backend->CopyToHost(std::as_writable_bytes(host), logits.data);
+
+    v1::ScoreChunk result;
+    result.set_first_position(static_cast<uint32_t>(chunk.first + begin));
+    for (int i = 0; i < count; ++i) {
+      const int next = chunk.first + begin + i + 1;
+      if (next >= sequence.total()) break;  // nothing follows the last token
+      const std::span<const float> row = host.subspan(static_cast<size_t>(i) * vocab, vocab);
+      const auto token = static_cast<int32_t>(sequence.tokens[static_cast<size_t>(next)]);
+      std::vector<TokenProbability> likely;
+      const TokenProbability p = LogProbability(row, token, top, &likely);
+      result.add_logprobs(p.logprob);
+      result.add_argmax(
+          static_cast<uint32_t>(std::max_element(row.begin(), row.end()) - row.begin()));
+      if (top > 0) {
+        v1::GeneratedToken& entry = *result.add_top();
+        entry.set_id(static_cast<uint32_t>(token));
+        entry.set_logprob(p.logprob);
+        for (const TokenProbability& t : likely) {
+          v1::TokenLogprob& candidate = *entry.add_top();
+          candidate.set_id(static_cast<uint32_t>(t.id));
+          candidate.set_logprob(t.logprob);
+        }
+      }
+    }
+    sequence.score_sink->OnScores(result);
+  }
+}
+
+void StepLoop::Emit(Sequence& sequence, std::span<float> logits) {
+  const v1::GenerateRequest& request = sequence.request;
+  v1::TokenBatch batch;
+  v1::GeneratedToken& token = *batch.add_tokens();
+  // The sampler changes the logits: take probabilities from a copy made before, only when asked for.
+  std::vector<float> unmodified;
+  if (request.logprobs()) unmodified.assign(logits.begin(), logits.end());
+  std::span<const uint32_t> forbidden;
+  if (sequence.generated + static_cast<int>(request.resumed_tokens()) <
+      static_cast<int>(request.min_tokens())) {
+    forbidden = {request.stop_token_ids().data(),
+                 static_cast<size_t>(request.stop_token_ids_size())};
+  }
+  const int32_t id =
+      sequence.sampler->Sample(logits, static_cast<uint64_t>(sequence.total()), forbidden);
+  if (sequence.generated == 0) sequence.first_token = Clock::now();
+
+  const auto stop = std::find(request.stop_token_ids().begin(), request.stop_token_ids().end(),
+                              static_cast<uint32_t>(id));
+  if (stop != request.stop_token_ids().end()) {
+    FinishGenerating(sequence, v1::Finish::STOP_TOKEN, *stop);
+    return;
+  }
+  token.set_id(static_cast<uint32_t>(id));
+  if (request.logprobs()) {
+    std::vector<TokenProbability> likely;
+    token.set_logprob(LogProbability(unmodified, id, static_cast<int>(request.top_logprobs()),
+                                     &likely)
+                          .logprob);
+    for (const TokenProbability& t : likely) {
+      v1::TokenLogprob& candidate = *token.add_top();
+      candidate.set_id(static_cast<uint32_t>(t.id));
+      candidate.set_logprob(t.logprob);
+    }
+  }
+  sequence.tokens.push_back(static_cast<uint32_t>(id));
+  sequence.sampler->Observe(static_cast<uint32_t>(id), /*generated=*/true);
+  ++sequence.generated;
+  ++generated_tokens_;
+  sequence.sink->OnTokens(batch);
+  if (sequence.total() >= sequence.max_total_tokens) {
+    const int resumed = static_cast<int>(request.resumed_tokens());
+    const bool limit = request.max_tokens() != 0 &&
+                       sequence.generated + resumed >= static_cast<int>(request.max_tokens());
+    FinishGenerating(sequence, limit ? v1::Finish::MAX_TOKENS : v1::Finish::CONTEXT_FULL, 0);
+  }
+}
+
+void StepLoop::SaveFullBlocks(Sequence& sequence) {
+  if (parts_.store == nullptr || !sequence.request.save_state()) return;
+  for (; (sequence.saved_blocks + 1) * KvCache::kPageTokens <= sequence.computed;
+       ++sequence.saved_blocks) {
+    const auto first = static_cast<size_t>(sequence.saved_blocks) * KvCache::kPageTokens;
+    SavedBlock block;
+    block.tenant = sequence.request.restore().key().tenant();
+    block.first_token = static_cast<uint32_t>(first);
+    block.tokens.assign(sequence.tokens.begin() + static_cast<ptrdiff_t>(first),
+                        sequence.tokens.begin() +
+                            static_cast<ptrdiff_t>(first + KvCache::kPageTokens));
+    block.parent = sequence.last_block;
+    block.id = sequence.last_block = state::ChildId(block.parent, block.tokens);
+    block.bytes.resize(parts_.kv->BlockBytes());
+    parts_.kv->ReadPage(sequence.pages[static_cast<size_t>(sequence.saved_blocks)], block.bytes);
+    parts_.store->Save(std::move(block));
+  }
+}
+
+void StepLoop::SendProgress(Sequence& sequence) {
+  if (sequence.scoring()) return;
+  v1::Progress progress;
+  progress.set_prompt_tokens(static_cast<uint32_t>(sequence.prompt_tokens));
+  progress.set_read_tokens(static_cast<uint32_t>(sequence.computed));
+  progress.set_cached_tokens(static_cast<uint32_t>(sequence.cached_tokens));
+  progress.set_queue_position(
+      static_cast<uint32_t>(scheduler_.QueuePosition(sequence.id, NowSeconds())));
+  sequence.sink->OnProgress(progress);
+}
+
+void StepLoop::FinishGenerating(Sequence& sequence, v1::Finish::Reason reason,
+                                uint32_t stop_token) {
+  const int resumed = static_cast<int>(sequence.request.resumed_tokens());
+  v1::Finish finish;
+  finish.set_reason(reason);
+  finish.set_stop_token_id(stop_token);
+  v1::Usage& usage = *finish.mutable_usage();
+  usage.set_prompt_tokens(static_cast<uint32_t>(sequence.prompt_tokens - resumed));
+  usage.set_cached_tokens(
+      static_cast<uint32_t>(std::min(sequence.cached_tokens, sequence.prompt_tokens - resumed)));
+  usage.set_completion_tokens(static_cast<uint32_t>(sequence.generated + resumed));
+  v1::Timings& timings = *finish.mutable_timings();
+  timings.set_queue_ms(Milliseconds(sequence.admitted - sequence.submitted));
+  timings.set_prompt_ms(Milliseconds(sequence.first_token - sequence.admitted));
+  timings.set_generation_ms(Milliseconds(Clock::now() - sequence.first_token));
+  if (parts_.experts != nullptr) {
+    const ExpertCounters counters = parts_.experts->counters();
+    timings.set_expert_hits(counters.hits - sequence.hits_before);
+    timings.set_expert_misses(counters.misses - sequence.misses_before);
+    timings.set_expert_bytes_read(counters.bytes_read - sequence.bytes_before);
+  }
+  Finish(sequence.id, absl::OkStatus(), finish);
+}
+
+void StepLoop::Finish(SequenceId id, const absl::Status& status, const v1::Finish& finish) {
+  const auto it = sequences_.find(id);
+  const std::unique_ptr<Sequence> sequence = std::move(it->second);
+  sequences_.erase(it);
+  parts_.kv->GiveBack(sequence->pages);
+  scheduler_.Remove(id);
+  PublishStatus();  // before the caller learns of the end, so that it never sees itself running
+  if (sequence->scoring()) {
+    sequence->score_sink->OnFinish(status);
+  } else {
+    sequence->sink->OnFinish(status, finish);
+  }
+}
+
+void StepLoop::PublishStatus() {
+  const std::lock_guard lock(status_mutex_);
+  status_.running = scheduler_.running();
+  status_.waiting = scheduler_.waiting();
+  status_.prompt_tokens = prompt_tokens_;
+  status_.generated_tokens = generated_tokens_;
+  status_.kv_pages_total = parts_.kv->pages();
+  status_.kv_pages_used = parts_.kv->pages() - scheduler_.free_pages();
+}
+
+EngineStatus StepLoop::status() const {
+  const std::lock_guard lock(status_mutex_);
+  return status_;
+}
+
+}  // namespace strata::compute

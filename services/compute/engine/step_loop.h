@@ -1,0 +1,84 @@
+// The thread that owns the model: takes messages, plans a step, runs it, delivers the results.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/compute/engine/engine.h"
+#include "services/compute/engine/inbox.h"
+#include "services/compute/engine/restorer.h"
+#include "services/compute/engine/scheduler.h"
+
+namespace strata::compute {
+
+class StepLoop {
+ public:
+  // Allocates the activations; the error names what was refused.
+  static absl::StatusOr<std::unique_ptr<StepLoop>> Create(const Engine::Parts& parts,
+                                                          const EngineOptions& options,
+                                                          Inbox& inbox);
+
+  // Returns after a StopMessage; every sequence still alive finishes with Cancelled.
+  void Run();
+
+  EngineStatus status() const;  // any thread
+
+ private:
+  // Rows of logits computed at once when a whole prompt is scored.
+  static constexpr int kScoreRows = 32;
+
+  StepLoop(const Engine::Parts& parts, const EngineOptions& options, Inbox& inbox);
+
+  bool HandleMessages(bool wait);  // false: stop
+  void Handle(SubmitMessage message);
+  void Handle(const CancelMessage& message);
+  void Handle(const RestoredBlockMessage& message);
+  void Handle(const RestoreDoneMessage& message);
+
+  void AdmitWaiting();
+  void RunPlan(const StepPlan& plan);
+  // Forward and everything after it for the rows of one plan; on an error nothing has changed and
+  // the same plan may be tried again.
+  absl::Status RunRows(const StepPlan& plan);
+  absl::Status ForwardPatiently(Step& step);
+  void AfterDecode(Step& step, const StepPlan& plan);
+  void AfterChunk(Step& step, const ScheduledRow& chunk, int first_row);
+  void ScoreChunk(Step& step, Sequence& sequence, const ScheduledRow& chunk, int first_row);
+  void Emit(Sequence& sequence, std::span<float> logits);
+  void SaveFullBlocks(Sequence& sequence);
+  void SendProgress(Sequence& sequence);
+  void FinishGenerating(Sequence& sequence, v1::Finish::Reason reason, uint32_t stop_token);
+  // Delivers the end of a sequence and forgets it.
+  void Finish(SequenceId id, const absl::Status& status, const v1::Finish& finish);
+  Sequence* Find(SequenceId id);
+  double NowSeconds() const;
+  void PublishStatus();
+
+  Engine::Parts parts_;
+  EngineOptions options_;
+  Inbox& inbox_;
+  Scheduler scheduler_;
+  std::optional<Restorer> restorer_;
+  std::unordered_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
+
+  std::unique_ptr<Buffer> activations_;
+  std::optional<Scratch> scratch_;
+  std::unique_ptr<Buffer> logits_memory_;
+  Tensor logits_;
+  std::vector<float> host_logits_;
+
+  // Rows of the step being built.
+  std::vector<int32_t> row_tokens_, row_positions_, row_slots_, row_sequence_, logit_rows_;
+  std::vector<std::span<const int32_t>> page_tables_;
+
+  uint64_t prompt_tokens_ = 0;
+  uint64_t generated_tokens_ = 0;
+  mutable std::mutex status_mutex_;
+  EngineStatus status_;
+};
+
+}  // namespace strata::compute

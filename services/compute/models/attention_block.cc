@@ -1,0 +1,105 @@
+#include "services/compute/models/attention_block.h"
+
+#include <array>
+#include <cmath>
+
+#include "common/base/status.h"
+
+namespace strata::compute {
+
+absl::StatusOr<AttentionShape> ReadAttentionShape(const HyperParameters& parameters,
+                                                  int hidden_size) {
+  AttentionShape shape;
+  shape.hidden_size = hidden_size;
+  STRATA_ASSIGN_OR_RETURN(shape.heads, parameters.Get("attention.head_count"));
+  STRATA_ASSIGN_OR_RETURN(shape.kv_heads,
+                          parameters.Get("attention.head_count_kv", shape.heads));
+  STRATA_ASSIGN_OR_RETURN(shape.head_dim,
+                          parameters.Get("attention.key_length", hidden_size / shape.heads));
+  STRATA_ASSIGN_OR_RETURN(const int value_dim,
+                          parameters.Get("attention.value_length", shape.head_dim));
+  STRATA_ASSIGN_OR_RETURN(shape.norm_eps, parameters.GetFloat("attention.layer_norm_rms_epsilon"));
+  if (shape.kv_heads <= 0 || shape.heads % shape.kv_heads != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("metadata attention.head_count_kv = ",
+                                                   shape.kv_heads, " does not divide head_count = ",
+                                                   shape.heads));
+  }
+  if (shape.head_dim <= 0 || shape.head_dim % 2 != 0 || value_dim != shape.head_dim) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "metadata attention.key_length = ", shape.head_dim, ", value_length = ", value_dim,
+        ": both must be equal, even and positive for this architecture"));
+  }
+  return shape;
+}
+
+absl::StatusOr<AttentionBlock> AttentionBlock::Load(WeightLoader& loader,
+                                                    const AttentionShape& shape, int layer) {
+  AttentionBlock block;
+  block.shape_ = shape;
+  block.layer_ = layer;
+  const auto name = [&](std::string_view suffix) { return WeightLoader::InLayer(layer, suffix); };
+  const int64_t hidden = shape.hidden_size;
+  const int64_t q_width = int64_t{shape.heads} * shape.head_dim;
+  const int64_t kv_width = int64_t{shape.kv_heads} * shape.head_dim;
+
+  STRATA_ASSIGN_OR_RETURN(block.norm_, loader.Vector(name("attn_norm.weight"), hidden));
+  if (loader.Has(name("attn_qkv.weight"))) {
+    // Fused rows q | k | v: views of one matrix.
+    STRATA_ASSIGN_OR_RETURN(
+        const Tensor qkv, loader.Matrix(name("attn_qkv.weight"), q_width + 2 * kv_width, hidden));
+    block.q_ = qkv.Rows(0, q_width);
+    block.k_ = qkv.Rows(q_width, kv_width);
+    block.v_ = qkv.Rows(q_width + kv_width, kv_width);
+  } else {
+    STRATA_ASSIGN_OR_RETURN(block.q_, loader.Matrix(name("attn_q.weight"), q_width, hidden));
+    STRATA_ASSIGN_OR_RETURN(block.k_, loader.Matrix(name("attn_k.weight"), kv_width, hidden));
+    STRATA_ASSIGN_OR_RETURN(block.v_, loader.Matrix(name("attn_v.weight"), kv_width, hidden));
+  }
+  STRATA_ASSIGN_OR_RETURN(block.output_,
+                          loader.Matrix(name("attn_output.weight"), hidden, q_width));
+  STRATA_ASSIGN_OR_RETURN(block.q_bias_, loader.OptionalVector(name("attn_q.bias"), q_width));
+  STRATA_ASSIGN_OR_RETURN(block.k_bias_, loader.OptionalVector(name("attn_k.bias"), kv_width));
+  STRATA_ASSIGN_OR_RETURN(block.v_bias_, loader.OptionalVector(name("attn_v.bias"), kv_width));
+  STRATA_ASSIGN_OR_RETURN(block.output_bias_,
+                          loader.OptionalVector(name("attn_output.bias"), hidden));
+  if (shape.head_norm) {
+    STRATA_ASSIGN_OR_RETURN(block.q_norm_,
+                            loader.Vector(name("attn_q_norm.weight"), shape.head_dim));
+    STRATA_ASSIGN_OR_RETURN(block.k_norm_,
+                            loader.Vector(name("attn_k_norm.weight"), shape.head_dim));
+  }
+  return block;
+}
+
+size_t AttentionBlock::ScratchBytes(const AttentionShape& shape, int rows) {
+  const int64_t q_width = int64_t{shape.heads} * shape.head_dim;
+  const int64_t kv_width = int64_t{shape.kv_heads} * shape.head_dim;
+  return Scratch::Bytes(rows, shape.hidden_size) + 2 * Scratch::Bytes(rows, q_width) +
+         2 * Scratch::Bytes(rows, kv_width);
+}
+
+void AttentionBlock::Forward(Step& step) const {
+  Backend& backend = step.backend;
+  const Scratch::Scope scope(step.scratch);
+  const int rows = step.rows();
+  const Tensor h = step.scratch.Take(rows, shape_.hidden_size);
+  const Tensor q = step.scratch.Take(rows, q_.rows);
+  const Tensor k = step.scratch.Take(rows, k_.rows);
+  const Tensor v = step.scratch.Take(rows, v_.rows);
+  const Tensor attended = step.scratch.Take(rows, q_.rows);
+
+  backend.RmsNorm(step.x, norm_, shape_.norm_eps, h);
+  backend.MatMul(h, std::array{q_, k_, v_}, std::array{q_bias_, k_bias_, v_bias_},
+                 std::array{q, k, v}, /*accumulate=*/false);
+  backend.NormRope(q, shape_.head_dim, q_norm_, shape_.norm_eps, step.cos_sin, shape_.rope_style);
+  backend.NormRope(k, shape_.head_dim, k_norm_, shape_.norm_eps, step.cos_sin, shape_.rope_style);
+
+  const KvPool pool = step.kv.Layer(layer_);
+  backend.StoreKv(k, v, step.slots, pool);
+  const float scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim));
+  backend.Attention(q, step.attention, pool, scale, shape_.window, attended);
+  backend.MatMul(attended, std::array{output_}, std::array{output_bias_}, std::array{step.x},
+                 /*accumulate=*/true);
+}
+
+}  // namespace strata::compute

@@ -1,0 +1,168 @@
+#include "services/compute/models/moe_block.h"
+
+#include <array>
+
+#include "common/base/status.h"
+#include "common/quant/decode.h"
+
+namespace strata::compute {
+namespace {
+
+// Type and row size of the 3-D tensor that holds one matrix of every expert.
+absl::StatusOr<Tensor> ExpertMatrix(const WeightLoader& loader, const std::string& name,
+                                    int64_t out, int64_t in, int experts) {
+  const gguf::TensorInfo* info = loader.file().Find(name);
+  if (info == nullptr) {
+    return absl::NotFoundError(absl::StrCat("the model file lacks tensor '", name, "'"));
+  }
+  if (info->dims[0] != static_cast<uint64_t>(in) || info->dims[1] != static_cast<uint64_t>(out) ||
+      info->dims[2] != static_cast<uint64_t>(experts)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tensor '", name, "' has shape {", info->dims[0], ", ", info->dims[1], ", ", info->dims[2],
+        "}; expected {", in, ", ", out, ", ", experts, "}"));
+  }
+  if (!quant::CanDecode(info->type)) {
+    return absl::UnimplementedError(absl::StrCat("tensor '", name, "' has type ",
+                                                 A(NameOf(info->type)),
+                                                 ", which no kernel can use as a weight"));
+  }
+  return Tensor{info->type, out, in, *RowBytes(info->type, static_cast<uint64_t>(in)), nullptr};
+}
+
+Tensor At(Tensor matrix, const std::byte* data) {
+  matrix.data = const_cast<std::byte*>(data);  // weights are never written through a Tensor
+  return matrix;
+}
+
+}  // namespace
+
+absl::StatusOr<MoeShape> ReadMoeShape(const HyperParameters& parameters, int hidden_size,
+                                      float norm_eps) {
+  MoeShape shape;
+  shape.hidden_size = hidden_size;
+  shape.norm_eps = norm_eps;
+  STRATA_ASSIGN_OR_RETURN(shape.experts, parameters.Get("expert_count"));
+  STRATA_ASSIGN_OR_RETURN(shape.experts_used, parameters.Get("expert_used_count"));
+  STRATA_ASSIGN_OR_RETURN(const int dense_ff, parameters.Get("feed_forward_length", 0));
+  STRATA_ASSIGN_OR_RETURN(shape.ff_size, parameters.Get("expert_feed_forward_length", dense_ff));
+  if (shape.experts > UINT16_MAX || shape.experts_used > shape.experts || shape.ff_size <= 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("metadata: expert_count = ", shape.experts, ", expert_used_count = ",
+                     shape.experts_used, ", expert_feed_forward_length = ", shape.ff_size,
+                     " do not fit together"));
+  }
+  return shape;
+}
+
+absl::StatusOr<MoeBlock> MoeBlock::Load(WeightLoader& loader, const MoeShape& shape, int layer) {
+  MoeBlock block;
+  block.shape_ = shape;
+  block.layer_ = layer;
+  const auto name = [&](std::string_view suffix) { return WeightLoader::InLayer(layer, suffix); };
+  const int64_t hidden = shape.hidden_size;
+  const int64_t ff = shape.ff_size;
+  STRATA_ASSIGN_OR_RETURN(block.norm_, loader.Vector(name("ffn_norm.weight"), hidden));
+  STRATA_ASSIGN_OR_RETURN(block.router_,
+                          loader.Matrix(name("ffn_gate_inp.weight"), shape.experts, hidden));
+
+  FfnWeights& weights = block.format_.weights;
+  block.format_.fused_gate_up = loader.Has(name("ffn_gate_up_exps.weight"));
+  if (block.format_.fused_gate_up) {
+    STRATA_ASSIGN_OR_RETURN(weights.gate, ExpertMatrix(loader, name("ffn_gate_up_exps.weight"),
+                                                       2 * ff, hidden, shape.experts));
+    weights.gate.rows = ff;
+    weights.up = weights.gate;
+  } else {
+    STRATA_ASSIGN_OR_RETURN(weights.gate, ExpertMatrix(loader, name("ffn_gate_exps.weight"), ff,
+                                                       hidden, shape.experts));
+    STRATA_ASSIGN_OR_RETURN(weights.up, ExpertMatrix(loader, name("ffn_up_exps.weight"), ff, hidden,
+                                                     shape.experts));
+  }
+  STRATA_ASSIGN_OR_RETURN(weights.down, ExpertMatrix(loader, name("ffn_down_exps.weight"), hidden,
+                                                     ff, shape.experts));
+  return block;
+}
+
+size_t MoeBlock::ScratchBytes(const MoeShape& shape, int rows) {
+  return Scratch::Bytes(rows, shape.hidden_size) + Scratch::Bytes(rows, shape.experts) +
+         Scratch::Bytes(rows, shape.experts_used, TensorType::kI32) +
+         Scratch::Bytes(rows, shape.experts_used) +
+         Scratch::Bytes(int64_t{rows} * shape.experts_used, shape.hidden_size);
+}
+
+FfnWeights MoeBlock::WeightsAt(const ExpertParts& parts) const {
+  const FfnWeights& format = format_.weights;
+  if (format_.fused_gate_up) {
+    const std::byte* up = parts.part[0] + static_cast<size_t>(format.gate.rows) * format.gate.row_bytes;
+    return {At(format.gate, parts.part[0]), At(format.up, up), At(format.down, parts.part[1])};
+  }
+  return {At(format.gate, parts.part[0]), At(format.up, parts.part[1]),
+          At(format.down, parts.part[2])};
+}
+
+void MoeBlock::GroupByExpert(int rows) {
+  // Counting sort: stable, so the rows of one expert stay in the order of the step.
+  const size_t pairs = static_cast<size_t>(rows) * static_cast<size_t>(shape_.experts_used);
+  first_.assign(static_cast<size_t>(shape_.experts) + 1, 0);
+  for (size_t i = 0; i < pairs; ++i) ++first_[static_cast<size_t>(routed_[i]) + 1];
+  wanted_.clear();
+  for (size_t e = 0; e < static_cast<size_t>(shape_.experts); ++e) {
+    if (first_[e + 1] > 0) {
+      wanted_.push_back({static_cast<uint16_t>(layer_), static_cast<uint16_t>(e)});
+    }
+    first_[e + 1] += first_[e];
+  }
+  tokens_.resize(pairs);
+  outputs_.resize(pairs);
+  for (size_t i = 0; i < pairs; ++i) {
+    const size_t at = static_cast<size_t>(first_[static_cast<size_t>(routed_[i])]++);
+    tokens_[at] = static_cast<int32_t>(i / static_cast<size_t>(shape_.experts_used));
+    outputs_[at] = static_cast<int32_t>(i);
+  }
+  // The pass above moved every start to its end: shift back.
+  for (size_t e = static_cast<size_t>(shape_.experts); e > 0; --e) first_[e] = first_[e - 1];
+  first_[0] = 0;
+}
+
+absl::Status MoeBlock::Forward(Step& step) {
+  Backend& backend = step.backend;
+  const Scratch::Scope scope(step.scratch);
+  const int rows = step.rows();
+  const int used = shape_.experts_used;
+  const Tensor h = step.scratch.Take(rows, shape_.hidden_size);
+  const Tensor logits = step.scratch.Take(rows, shape_.experts);
+  const Tensor ids = step.scratch.Take(rows, used, TensorType::kI32);
+  const Tensor weights = step.scratch.Take(rows, used);
+  const Tensor expert_out = step.scratch.Take(int64_t{rows} * used, shape_.hidden_size);
+
+  backend.RmsNorm(step.x, norm_, shape_.norm_eps, h);
+  backend.MatMul(h, std::array{router_}, {}, std::array{logits}, /*accumulate=*/false);
+  backend.Route(logits, used, /*normalize=*/true, ids, weights);
+  routed_.resize(static_cast<size_t>(rows) * static_cast<size_t>(used));
+  backend.CopyToHost(std::as_writable_bytes(std::span(routed_)), ids.data);
+  GroupByExpert(rows);
+
+  step.experts->Begin(wanted_, step.priority);
+  for (;;) {
+    absl::StatusOr<std::span<const ReadyExpert>> ready = step.experts->Next();
+    if (!ready.ok()) {
+      step.experts->End();
+      return ready.status();
+    }
+    if (ready->empty()) break;
+    tasks_.clear();
+    for (const ReadyExpert& expert : *ready) {
+      const auto begin = static_cast<size_t>(first_[expert.id.index]);
+      const auto count = static_cast<size_t>(first_[expert.id.index + 1u]) - begin;
+      tasks_.push_back({WeightsAt(expert.parts), std::span(tokens_).subspan(begin, count),
+                        std::span(outputs_).subspan(begin, count)});
+    }
+    backend.ExpertFfn(h, tasks_, expert_out);
+    for (const ReadyExpert& expert : *ready) step.experts->Release(expert);
+  }
+  step.experts->End();
+  backend.CombineExperts(expert_out, weights, step.x);
+  return absl::OkStatus();
+}
+
+}  // namespace strata::compute

@@ -1,0 +1,64 @@
+// Mixture-of-experts feed-forward part of a pre-norm decoder layer:
+//
+//   h = norm(x);  p = softmax(h Wr);  S = the k experts with the largest p
+//   x += sum over e in S of p_e / (sum of p over S) * FFN_e(h)
+//
+// The block never touches the file: it asks the ExpertSource for the distinct experts of the step,
+// computes each as soon as it is there, and combines in a fixed order, so where an expert came from
+// and when does not change a bit of the result.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/compute/models/step.h"
+#include "services/compute/models/weights.h"
+
+namespace strata::compute {
+
+struct MoeShape {
+  int hidden_size = 0;
+  int experts = 0;
+  int experts_used = 0;
+  int ff_size = 0;  // of one expert
+  float norm_eps = 0;
+};
+
+absl::StatusOr<MoeShape> ReadMoeShape(const HyperParameters& parameters, int hidden_size,
+                                      float norm_eps);
+
+class MoeBlock {
+ public:
+  // Tensors blk.<layer>.ffn_norm, ffn_gate_inp, and ffn_{gate,up,down}_exps or ffn_gate_up_exps with
+  // ffn_down_exps; of the experts only type and shape are read.
+  static absl::StatusOr<MoeBlock> Load(WeightLoader& loader, const MoeShape& shape, int layer);
+
+  absl::Status Forward(Step& step);
+  static size_t ScratchBytes(const MoeShape& shape, int rows);
+
+ private:
+  // Type and shape of one expert's matrices; data is filled in when the expert arrives.
+  struct ExpertFormat {
+    bool fused_gate_up = false;
+    FfnWeights weights;
+  };
+  // Sorts the step's (row, rank) pairs by expert: the pairs of expert e are
+  // tokens_[first_[e] .. first_[e + 1]) with their rows of the expert output beside them.
+  void GroupByExpert(int rows);
+  FfnWeights WeightsAt(const ExpertParts& parts) const;
+
+  MoeShape shape_;
+  int layer_ = 0;
+  Tensor norm_, router_;
+  ExpertFormat format_;
+
+  // Reused from step to step: no allocation once they have grown.
+  std::vector<int32_t> routed_;
+  std::vector<int32_t> first_;
+  std::vector<int32_t> tokens_;
+  std::vector<int32_t> outputs_;
+  std::vector<ExpertId> wanted_;
+  std::vector<ExpertTask> tasks_;
+};
+
+}  // namespace strata::compute

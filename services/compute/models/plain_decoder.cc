@@ -1,0 +1,108 @@
+#include "services/compute/models/plain_decoder.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "common/base/status.h"
+#include "services/compute/models/decoder_ends.h"
+
+namespace strata::compute {
+namespace {
+
+class PlainDecoder final : public Model {
+ public:
+  PlainDecoder(DecoderSpec spec, DecoderEnds ends)
+      : spec_(std::move(spec)), ends_(std::move(ends)) {}
+
+  absl::Status LoadLayers(WeightLoader& loader) {
+    for (int i = 0; i < spec_.info.layers; ++i) {
+      STRATA_ASSIGN_OR_RETURN(AttentionBlock attention,
+                              AttentionBlock::Load(loader, spec_.attention, i));
+      if (spec_.moe) {
+        STRATA_ASSIGN_OR_RETURN(MoeBlock moe, MoeBlock::Load(loader, *spec_.moe, i));
+        layers_.push_back({std::move(attention), std::move(moe)});
+      } else {
+        STRATA_ASSIGN_OR_RETURN(FfnBlock dense, FfnBlock::Load(loader, *spec_.dense, i));
+        layers_.push_back({std::move(attention), std::move(dense)});
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const ModelInfo& info() const override { return spec_.info; }
+
+  KvShape kv_shape() const override {
+    return {spec_.info.layers, spec_.attention.kv_heads, spec_.attention.head_dim,
+            TensorType::kF16};
+  }
+
+  size_t ScratchBytes(int rows) const override {
+    const size_t feed_forward = spec_.moe ? MoeBlock::ScratchBytes(*spec_.moe, rows)
+                                          : FfnBlock::ScratchBytes(*spec_.dense, rows);
+    return ends_.ScratchBytes(rows) +
+           std::max(AttentionBlock::ScratchBytes(spec_.attention, rows), feed_forward);
+  }
+
+  absl::Status Forward(Step& step) override {
+    ends_.Begin(step);
+    for (Layer& layer : layers_) {
+      layer.attention.Forward(step);
+      if (MoeBlock* moe = std::get_if<MoeBlock>(&layer.feed_forward)) {
+        STRATA_RETURN_IF_ERROR(moe->Forward(step));
+      } else {
+        std::get<FfnBlock>(layer.feed_forward).Forward(step);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  void Logits(Step& step, std::span<const int32_t> rows, const Tensor& logits) override {
+    ends_.Logits(step, rows, logits);
+  }
+
+ private:
+  struct Layer {
+    AttentionBlock attention;
+    std::variant<FfnBlock, MoeBlock> feed_forward;
+  };
+
+  DecoderSpec spec_;
+  DecoderEnds ends_;
+  std::vector<Layer> layers_;
+};
+
+}  // namespace
+
+absl::StatusOr<DecoderSpec> ReadDecoderSpec(const HyperParameters& parameters,
+                                            const gguf::Model& file) {
+  DecoderSpec spec;
+  STRATA_ASSIGN_OR_RETURN(spec.info, ReadModelInfo(parameters, file));
+  STRATA_ASSIGN_OR_RETURN(spec.attention, ReadAttentionShape(parameters, spec.info.hidden_size));
+  STRATA_ASSIGN_OR_RETURN(
+      spec.rope, ReadRope(parameters, spec.attention.head_dim, spec.info.context_trained));
+  STRATA_ASSIGN_OR_RETURN(const int experts, parameters.Get("expert_count", 0));
+  if (experts > 0) {
+    STRATA_ASSIGN_OR_RETURN(
+        spec.moe, ReadMoeShape(parameters, spec.info.hidden_size, spec.attention.norm_eps));
+    spec.info.experts = spec.moe->experts;
+    spec.info.experts_used = spec.moe->experts_used;
+  } else {
+    STRATA_ASSIGN_OR_RETURN(const int ff_size, parameters.Get("feed_forward_length"));
+    spec.dense = FfnShape{spec.info.hidden_size, ff_size, spec.attention.norm_eps};
+  }
+  return spec;
+}
+
+absl::StatusOr<std::unique_ptr<Model>> LoadPlainDecoder(WeightLoader& loader, DecoderSpec spec) {
+  STRATA_ASSIGN_OR_RETURN(Rope rope, Rope::Load(loader, spec.rope));
+  STRATA_ASSIGN_OR_RETURN(
+      DecoderEnds ends, DecoderEnds::Load(loader, std::move(rope), spec.info.hidden_size,
+                                          spec.info.vocab_size, spec.attention.norm_eps));
+  auto decoder = std::make_unique<PlainDecoder>(std::move(spec), std::move(ends));
+  STRATA_RETURN_IF_ERROR(decoder->LoadLayers(loader));
+  return decoder;
+}
+
+}  // namespace strata::compute
