@@ -54,10 +54,8 @@ GroupMemory ReadControlGroup() {
     const std::string root = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
     for (std::string path = line.substr(second + 1);; path.resize(path.rfind('/'))) {
       const std::string directory = root + (path == "/" ? "" : path);
-      const auto limit =
-          ReadNumber(directory + (v2 ? "/memory.max" : "/memory.limit_in_bytes"));
-      const auto used =
-          ReadNumber(directory + (v2 ? "/memory.current" : "/memory.usage_in_bytes"));
+      const auto limit = ReadNumber(directory + (v2 ? "/memory.max" : "/memory.limit_in_bytes"));
+      const auto used = ReadNumber(directory + (v2 ? "/memory.current" : "/memory.usage_in_bytes"));
       if (limit && used) {
         const uint64_t rest = *limit > *used ? *limit - *used : 0;
         if (rest < tightest_rest) {
@@ -75,9 +73,9 @@ GroupMemory ReadControlGroup() {
 
 uint64_t AvailableMemory() {
   const GroupMemory group = ReadControlGroup();
-  const uint64_t rest = group.limit == kUnlimited      ? kUnlimited
+  const uint64_t rest = group.limit == kUnlimited  ? kUnlimited
                         : group.limit > group.used ? group.limit - group.used
-                                                       : 0;
+                                                   : 0;
   return std::min(MemInfo("MemAvailable"), rest);
 }
 

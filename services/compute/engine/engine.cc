@@ -84,9 +84,8 @@ absl::StatusOr<RequestHandle> Engine::Generate(v1::GenerateRequest request,
   const int page_tokens = impl_->parts.kv->pages() * KvCache::kPageTokens;
   const int room = std::min(impl_->options.context_length, page_tokens);
   if (prompt >= room) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the prompt has ", prompt, " tokens, the context holds ", room,
-                     " including the answer"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the prompt has ", prompt, " tokens, the context holds ", room, " including the answer"));
   }
   const auto resumed = std::min<uint32_t>(request.resumed_tokens(), static_cast<uint32_t>(prompt));
   request.set_resumed_tokens(resumed);
@@ -115,8 +114,8 @@ absl::StatusOr<RequestHandle> Engine::Score(v1::ScoreRequest request,
   if (!impl_->accepting) return absl::UnavailableError("the compute daemon is draining");
   STRATA_RETURN_IF_ERROR(impl_->CheckTokens(request.tokens()));
   std::unique_ptr<Sequence> sequence = impl_->NewSequence(request.tokens(), request.request_id());
-  const int room = std::min(impl_->options.context_length,
-                            impl_->parts.kv->pages() * KvCache::kPageTokens);
+  const int room =
+      std::min(impl_->options.context_length, impl_->parts.kv->pages() * KvCache::kPageTokens);
   if (sequence->prompt_tokens > room) {
     return absl::InvalidArgumentError(absl::StrCat("the text has ", sequence->prompt_tokens,
                                                    " tokens, the context holds ", room));

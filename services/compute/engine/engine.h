@@ -1,18 +1,19 @@
 // Runs a model for many requests at once.
 //
-// One thread, the step loop, owns model, back end, K/V cache and all sequences; the public functions
-// may be called from any thread and only pass messages to it. A second thread fetches saved state, so
-// that reading from the store overlaps with computing for others.
+// One thread, the step loop, owns model, back end, K/V cache and all sequences; the public
+// functions may be called from any thread and only pass messages to it. A second thread fetches
+// saved state, so that reading from the store overlaps with computing for others.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
-#include "absl/status/statusor.h"
 #include "services/compute/engine/response_sink.h"
 #include "services/compute/models/model.h"
 #include "services/compute/state/kv_cache.h"
 #include "services/compute/state/state_store.h"
+
+#include "absl/status/statusor.h"
 
 namespace strata::compute {
 
@@ -25,7 +26,7 @@ struct EngineOptions {
 struct EngineStatus {
   int running = 0;
   int waiting = 0;
-  uint64_t prompt_tokens = 0;     // computed, without restored ones
+  uint64_t prompt_tokens = 0;  // computed, without restored ones
   uint64_t generated_tokens = 0;
   int kv_pages_total = 0;
   int kv_pages_used = 0;
@@ -35,8 +36,8 @@ using RequestHandle = uint64_t;
 
 class Engine {
  public:
-  // Everything passed in must outlive the engine. `experts` is null for a dense model, `store` may be
-  // null (nothing is saved). `fingerprint_hash` and the layout name this model's blocks.
+  // Everything passed in must outlive the engine. `experts` is null for a dense model, `store` may
+  // be null (nothing is saved). `fingerprint_hash` and the layout name this model's blocks.
   struct Parts {
     Backend* backend = nullptr;
     Model* model = nullptr;
@@ -58,8 +59,8 @@ class Engine {
                                          std::shared_ptr<GenerateSink> sink);
   absl::StatusOr<RequestHandle> Score(v1::ScoreRequest request, std::shared_ptr<ScoreSink> sink);
 
-  // Takes effect before the next step: at a prompt chunk's end or after a token. Unknown or finished
-  // handles are ignored.
+  // Takes effect before the next step: at a prompt chunk's end or after a token. Unknown or
+  // finished handles are ignored.
   void Cancel(RequestHandle handle);
 
   // Refuses new requests from now on.

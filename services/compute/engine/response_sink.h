@@ -1,13 +1,14 @@
 // Where the engine delivers what a request produces.
 #pragma once
 
-#include "absl/status/status.h"
 #include "strata/v1/compute.pb.h"
+
+#include "absl/status/status.h"
 
 namespace strata::compute {
 
-// Called on the step thread: implementations queue and return, they never wait. OnFinish is the last
-// call, exactly once; a cancelled request finishes with Cancelled.
+// Called on the step thread: implementations queue and return, they never wait. OnFinish is the
+// last call, exactly once; a cancelled request finishes with Cancelled.
 class GenerateSink {
  public:
   virtual ~GenerateSink() = default;

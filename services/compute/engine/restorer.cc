@@ -47,8 +47,7 @@ void Restorer::BlockConsumed() {
 
 bool Restorer::WaitForPlace(SequenceId id) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock,
-                [&] { return in_flight_ < kMaxInFlight || stopping_ || cancelled_ == id; });
+  changed_.wait(lock, [&] { return in_flight_ < kMaxInFlight || stopping_ || cancelled_ == id; });
   if (stopping_ || cancelled_ == id) return false;
   ++in_flight_;
   return true;

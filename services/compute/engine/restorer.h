@@ -14,8 +14,8 @@ namespace strata::compute {
 
 class Restorer {
  public:
-  // Blocks on the way to the step loop at any time. Blocks are megabytes: a long prompt restored into
-  // memory as a whole would need as much again as its K/V.
+  // Blocks on the way to the step loop at any time. Blocks are megabytes: a long prompt restored
+  // into memory as a whole would need as much again as its K/V.
   static constexpr int kMaxInFlight = 4;
 
   // `store` and `inbox` outlive this object.

@@ -70,12 +70,11 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Open(const std::string& model_
   options.context_length = runtime->context_length_;
   options.max_sequences = static_cast<int>(config.max_sequences());
   options.chunk_tokens = static_cast<int>(config.chunk_tokens());
-  STRATA_ASSIGN_OR_RETURN(
-      runtime->engine_,
-      Engine::Create({runtime->backend_.get(), runtime->model_.get(), runtime->kv_.get(),
-                      runtime->experts_.get(), store, runtime->fingerprint_.hash(),
-                      runtime->layout_.hash()},
-                     options));
+  STRATA_ASSIGN_OR_RETURN(runtime->engine_,
+                          Engine::Create({runtime->backend_.get(), runtime->model_.get(),
+                                          runtime->kv_.get(), runtime->experts_.get(), store,
+                                          runtime->fingerprint_.hash(), runtime->layout_.hash()},
+                                         options));
   LogInfo("model ", runtime->fingerprint_.name(), " (", info.architecture, "), ", info.layers,
           " layers, ", info.experts, " experts a layer; ", A(runtime->backend_->description()));
   return runtime;
@@ -99,9 +98,9 @@ absl::Status Runtime::PlanMemory(const v1::ComputeConfig& config) {
   // Never more than all sequences at full length can use.
   const uint64_t pages = std::min<uint64_t>(std::min(bytes, full) / page_bytes, INT32_MAX / 128);
   if (pages == 0) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("compute.kv_bytes = ", bytes, " does not hold one page of ", page_bytes,
-                     " bytes (", KvCache::kPageTokens, " tokens)"));
+    return absl::ResourceExhaustedError(absl::StrCat("compute.kv_bytes = ", bytes,
+                                                     " does not hold one page of ", page_bytes,
+                                                     " bytes (", KvCache::kPageTokens, " tokens)"));
   }
   STRATA_ASSIGN_OR_RETURN(kv_, KvCache::Create(*backend_, shape, static_cast<int>(pages)));
   const uint64_t tokens = pages * KvCache::kPageTokens;

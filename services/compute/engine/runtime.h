@@ -4,8 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "absl/status/statusor.h"
-#include "common/gguf/model.h"
+#include "common/gguf/reader.h"
 #include "services/compute/engine/engine.h"
 #include "services/compute/experts/expert_source.h"
 #include "services/compute/models/model.h"
@@ -14,12 +13,14 @@
 #include "services/compute/state/state_store.h"
 #include "strata/v1/config.pb.h"
 
+#include "absl/status/statusor.h"
+
 namespace strata::compute {
 
 class Runtime {
  public:
-  // `experts` = null: experts are used where the mapped file has them (one-process use). `store` may
-  // be null and must outlive the runtime.
+  // `experts` = null: experts are used where the mapped file has them (one-process use). `store`
+  // may be null and must outlive the runtime.
   //
   // Memory: K/V pages take `kv_bytes`, or, if 0, what `max_sequences` contexts need, at most a
   // quarter of the free memory; the context is cut to what these pages hold, and the log says so.

@@ -202,10 +202,10 @@ TokenProbability LogProbability(std::span<const float> logits, int32_t token, in
     const size_t n = std::min(static_cast<size_t>(top), logits.size());
     std::vector<int32_t> ids(logits.size());
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i);
-    std::partial_sort(ids.begin(), ids.begin() + static_cast<ptrdiff_t>(n), ids.end(),
-                      [&](int32_t a, int32_t b) {
-                        return Before(logits[static_cast<size_t>(a)], a, logits[static_cast<size_t>(b)], b);
-                      });
+    std::partial_sort(
+        ids.begin(), ids.begin() + static_cast<ptrdiff_t>(n), ids.end(), [&](int32_t a, int32_t b) {
+          return Before(logits[static_cast<size_t>(a)], a, logits[static_cast<size_t>(b)], b);
+        });
     most_likely->clear();
     for (size_t i = 0; i < n; ++i) {
       most_likely->push_back(

@@ -1,8 +1,8 @@
 // From logits to a token.
 //
 // Order: logit bias, penalties, temperature, top-k, typical-p, top-p, min-p, draw. The noise of
-// position p depends on (seed, p) only, not on what was drawn before, so an answer that is resumed in
-// another process goes on as it would have. Temperature 0 takes the largest logit (the lowest id
+// position p depends on (seed, p) only, not on what was drawn before, so an answer that is resumed
+// in another process goes on as it would have. Temperature 0 takes the largest logit (the lowest id
 // among equals).
 #pragma once
 
@@ -10,9 +10,10 @@
 #include <span>
 #include <vector>
 
+#include "strata/v1/model.pb.h"
+
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
-#include "strata/v1/model.pb.h"
 
 namespace strata::compute {
 

@@ -42,8 +42,8 @@ bool Scheduler::Before(const Entry& a, const Entry& b, double now_seconds) const
 
 std::optional<SequenceId> Scheduler::Admit(double now_seconds) {
   if (waiting_.empty() || running() >= limits_.max_sequences) return std::nullopt;
-  const auto best = std::min_element(
-      waiting_.begin(), waiting_.end(), [&](const Entry& a, const Entry& b) {
+  const auto best =
+      std::min_element(waiting_.begin(), waiting_.end(), [&](const Entry& a, const Entry& b) {
         const int running_a = RunningOf(a.request.client);
         const int running_b = RunningOf(b.request.client);
         if (running_a != running_b) return running_a < running_b;

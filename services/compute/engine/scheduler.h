@@ -48,7 +48,7 @@ class Scheduler {
     SequenceId id = 0;
     std::string client;
     int prompt_tokens = 0;
-    int reusable_tokens = 0;  // that the state store promises
+    int reusable_tokens = 0;   // that the state store promises
     int max_total_tokens = 0;  // prompt and answer together
   };
 

@@ -27,8 +27,8 @@ StepLoop::StepLoop(const Engine::Parts& parts, const EngineOptions& options, Inb
     : parts_(parts),
       options_(options),
       inbox_(inbox),
-      scheduler_({options.max_sequences, options.chunk_tokens, parts.kv->pages(),
-                  KvCache::kPageTokens}) {
+      scheduler_(
+          {options.max_sequences, options.chunk_tokens, parts.kv->pages(), KvCache::kPageTokens}) {
   if (parts.store != nullptr) restorer_.emplace(*parts.store, inbox);
   PublishStatus();
 }
@@ -184,8 +184,7 @@ absl::Status StepLoop::RunRows(const StepPlan& plan) {
     page_tables_.emplace_back(sequence.pages);
     for (int position = scheduled.first; position < scheduled.first + scheduled.count; ++position) {
       const int32_t page = sequence.pages[static_cast<size_t>(position / KvCache::kPageTokens)];
-      row_tokens_.push_back(
-          static_cast<int32_t>(sequence.tokens[static_cast<size_t>(position)]));
+      row_tokens_.push_back(static_cast<int32_t>(sequence.tokens[static_cast<size_t>(position)]));
       row_positions_.push_back(position);
       row_slots_.push_back(page * KvCache::kPageTokens + position % KvCache::kPageTokens);
       row_sequence_.push_back(table);
@@ -310,7 +309,8 @@ void StepLoop::Emit(Sequence& sequence, std::span<float> logits) {
   const v1::GenerateRequest& request = sequence.request;
   v1::TokenBatch batch;
   v1::GeneratedToken& token = *batch.add_tokens();
-  // The sampler changes the logits: take probabilities from a copy made before, only when asked for.
+  // The sampler changes the logits: take probabilities from a copy made before, only when asked
+  // for.
   std::vector<float> unmodified;
   if (request.logprobs()) unmodified.assign(logits.begin(), logits.end());
   std::span<const uint32_t> forbidden;
@@ -332,9 +332,8 @@ void StepLoop::Emit(Sequence& sequence, std::span<float> logits) {
   token.set_id(static_cast<uint32_t>(id));
   if (request.logprobs()) {
     std::vector<TokenProbability> likely;
-    token.set_logprob(LogProbability(unmodified, id, static_cast<int>(request.top_logprobs()),
-                                     &likely)
-                          .logprob);
+    token.set_logprob(
+        LogProbability(unmodified, id, static_cast<int>(request.top_logprobs()), &likely).logprob);
     for (const TokenProbability& t : likely) {
       v1::TokenLogprob& candidate = *token.add_top();
       candidate.set_id(static_cast<uint32_t>(t.id));
@@ -362,9 +361,9 @@ void StepLoop::SaveFullBlocks(Sequence& sequence) {
     SavedBlock block;
     block.tenant = sequence.request.restore().key().tenant();
     block.first_token = static_cast<uint32_t>(first);
-    block.tokens.assign(sequence.tokens.begin() + static_cast<ptrdiff_t>(first),
-                        sequence.tokens.begin() +
-                            static_cast<ptrdiff_t>(first + KvCache::kPageTokens));
+    block.tokens.assign(
+        sequence.tokens.begin() + static_cast<ptrdiff_t>(first),
+        sequence.tokens.begin() + static_cast<ptrdiff_t>(first + KvCache::kPageTokens));
     block.parent = sequence.last_block;
     block.id = sequence.last_block = state::ChildId(block.parent, block.tokens);
     block.bytes.resize(parts_.kv->BlockBytes());

@@ -7,11 +7,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "services/compute/engine/engine.h"
 #include "services/compute/engine/inbox.h"
 #include "services/compute/engine/restorer.h"
 #include "services/compute/engine/scheduler.h"
+
+#include "absl/status/statusor.h"
 
 namespace strata::compute {
 

@@ -12,17 +12,16 @@ absl::StatusOr<AttentionShape> ReadAttentionShape(const HyperParameters& paramet
   AttentionShape shape;
   shape.hidden_size = hidden_size;
   STRATA_ASSIGN_OR_RETURN(shape.heads, parameters.Get("attention.head_count"));
-  STRATA_ASSIGN_OR_RETURN(shape.kv_heads,
-                          parameters.Get("attention.head_count_kv", shape.heads));
+  STRATA_ASSIGN_OR_RETURN(shape.kv_heads, parameters.Get("attention.head_count_kv", shape.heads));
   STRATA_ASSIGN_OR_RETURN(shape.head_dim,
                           parameters.Get("attention.key_length", hidden_size / shape.heads));
   STRATA_ASSIGN_OR_RETURN(const int value_dim,
                           parameters.Get("attention.value_length", shape.head_dim));
   STRATA_ASSIGN_OR_RETURN(shape.norm_eps, parameters.GetFloat("attention.layer_norm_rms_epsilon"));
   if (shape.kv_heads <= 0 || shape.heads % shape.kv_heads != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("metadata attention.head_count_kv = ",
-                                                   shape.kv_heads, " does not divide head_count = ",
-                                                   shape.heads));
+    return absl::InvalidArgumentError(
+        absl::StrCat("metadata attention.head_count_kv = ", shape.kv_heads,
+                     " does not divide head_count = ", shape.heads));
   }
   if (shape.head_dim <= 0 || shape.head_dim % 2 != 0 || value_dim != shape.head_dim) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -45,8 +44,8 @@ absl::StatusOr<AttentionBlock> AttentionBlock::Load(WeightLoader& loader,
   STRATA_ASSIGN_OR_RETURN(block.norm_, loader.Vector(name("attn_norm.weight"), hidden));
   if (loader.Has(name("attn_qkv.weight"))) {
     // Fused rows q | k | v: views of one matrix.
-    STRATA_ASSIGN_OR_RETURN(
-        const Tensor qkv, loader.Matrix(name("attn_qkv.weight"), q_width + 2 * kv_width, hidden));
+    STRATA_ASSIGN_OR_RETURN(const Tensor qkv,
+                            loader.Matrix(name("attn_qkv.weight"), q_width + 2 * kv_width, hidden));
     block.q_ = qkv.Rows(0, q_width);
     block.k_ = qkv.Rows(q_width, kv_width);
     block.v_ = qkv.Rows(q_width + kv_width, kv_width);

@@ -7,9 +7,10 @@
 
 #include <cstdint>
 
-#include "absl/status/statusor.h"
 #include "services/compute/models/step.h"
 #include "services/compute/models/weights.h"
+
+#include "absl/status/statusor.h"
 
 namespace strata::compute {
 

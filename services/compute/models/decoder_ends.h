@@ -2,10 +2,11 @@
 // and head.
 #pragma once
 
-#include "absl/status/statusor.h"
 #include "services/compute/models/model.h"
 #include "services/compute/models/rope.h"
 #include "services/compute/models/weights.h"
+
+#include "absl/status/statusor.h"
 
 namespace strata::compute {
 

@@ -11,12 +11,12 @@ absl::StatusOr<FfnBlock> FfnBlock::Load(WeightLoader& loader, const FfnShape& sh
   block.shape_ = shape;
   const auto name = [&](std::string_view suffix) { return WeightLoader::InLayer(layer, suffix); };
   STRATA_ASSIGN_OR_RETURN(block.norm_, loader.Vector(name("ffn_norm.weight"), shape.hidden_size));
-  STRATA_ASSIGN_OR_RETURN(
-      block.gate_, loader.Matrix(name("ffn_gate.weight"), shape.ff_size, shape.hidden_size));
+  STRATA_ASSIGN_OR_RETURN(block.gate_,
+                          loader.Matrix(name("ffn_gate.weight"), shape.ff_size, shape.hidden_size));
   STRATA_ASSIGN_OR_RETURN(block.up_,
                           loader.Matrix(name("ffn_up.weight"), shape.ff_size, shape.hidden_size));
-  STRATA_ASSIGN_OR_RETURN(
-      block.down_, loader.Matrix(name("ffn_down.weight"), shape.hidden_size, shape.ff_size));
+  STRATA_ASSIGN_OR_RETURN(block.down_,
+                          loader.Matrix(name("ffn_down.weight"), shape.hidden_size, shape.ff_size));
   return block;
 }
 

@@ -1,9 +1,10 @@
 // Dense feed-forward part of a pre-norm decoder layer: x += (silu(h Wg) * (h Wu)) Wd, h = norm(x).
 #pragma once
 
-#include "absl/status/statusor.h"
 #include "services/compute/models/step.h"
 #include "services/compute/models/weights.h"
+
+#include "absl/status/statusor.h"
 
 namespace strata::compute {
 

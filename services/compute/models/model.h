@@ -7,10 +7,11 @@
 #include <span>
 #include <string>
 
-#include "absl/status/status.h"
 #include "services/compute/models/step.h"
 #include "services/compute/ops/backend.h"
 #include "services/compute/state/state_layout.h"
+
+#include "absl/status/status.h"
 
 namespace strata::compute {
 

@@ -17,9 +17,9 @@ absl::StatusOr<Tensor> ExpertMatrix(const WeightLoader& loader, const std::strin
   }
   if (info->dims[0] != static_cast<uint64_t>(in) || info->dims[1] != static_cast<uint64_t>(out) ||
       info->dims[2] != static_cast<uint64_t>(experts)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "tensor '", name, "' has shape {", info->dims[0], ", ", info->dims[1], ", ", info->dims[2],
-        "}; expected {", in, ", ", out, ", ", experts, "}"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor '", name, "' has shape {", info->dims[0], ", ", info->dims[1], ", ",
+                     info->dims[2], "}; expected {", in, ", ", out, ", ", experts, "}"));
   }
   if (!quant::CanDecode(info->type)) {
     return absl::UnimplementedError(absl::StrCat("tensor '", name, "' has type ",
@@ -46,10 +46,9 @@ absl::StatusOr<MoeShape> ReadMoeShape(const HyperParameters& parameters, int hid
   STRATA_ASSIGN_OR_RETURN(const int dense_ff, parameters.Get("feed_forward_length", 0));
   STRATA_ASSIGN_OR_RETURN(shape.ff_size, parameters.Get("expert_feed_forward_length", dense_ff));
   if (shape.experts > UINT16_MAX || shape.experts_used > shape.experts || shape.ff_size <= 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("metadata: expert_count = ", shape.experts, ", expert_used_count = ",
-                     shape.experts_used, ", expert_feed_forward_length = ", shape.ff_size,
-                     " do not fit together"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "metadata: expert_count = ", shape.experts, ", expert_used_count = ", shape.experts_used,
+        ", expert_feed_forward_length = ", shape.ff_size, " do not fit together"));
   }
   return shape;
 }
@@ -75,11 +74,11 @@ absl::StatusOr<MoeBlock> MoeBlock::Load(WeightLoader& loader, const MoeShape& sh
   } else {
     STRATA_ASSIGN_OR_RETURN(weights.gate, ExpertMatrix(loader, name("ffn_gate_exps.weight"), ff,
                                                        hidden, shape.experts));
-    STRATA_ASSIGN_OR_RETURN(weights.up, ExpertMatrix(loader, name("ffn_up_exps.weight"), ff, hidden,
-                                                     shape.experts));
+    STRATA_ASSIGN_OR_RETURN(
+        weights.up, ExpertMatrix(loader, name("ffn_up_exps.weight"), ff, hidden, shape.experts));
   }
-  STRATA_ASSIGN_OR_RETURN(weights.down, ExpertMatrix(loader, name("ffn_down_exps.weight"), hidden,
-                                                     ff, shape.experts));
+  STRATA_ASSIGN_OR_RETURN(
+      weights.down, ExpertMatrix(loader, name("ffn_down_exps.weight"), hidden, ff, shape.experts));
   return block;
 }
 
@@ -93,7 +92,8 @@ size_t MoeBlock::ScratchBytes(const MoeShape& shape, int rows) {
 FfnWeights MoeBlock::WeightsAt(const ExpertParts& parts) const {
   const FfnWeights& format = format_.weights;
   if (format_.fused_gate_up) {
-    const std::byte* up = parts.part[0] + static_cast<size_t>(format.gate.rows) * format.gate.row_bytes;
+    const std::byte* up =
+        parts.part[0] + static_cast<size_t>(format.gate.rows) * format.gate.row_bytes;
     return {At(format.gate, parts.part[0]), At(format.up, up), At(format.down, parts.part[1])};
   }
   return {At(format.gate, parts.part[0]), At(format.up, parts.part[1]),

@@ -10,9 +10,10 @@
 
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "services/compute/models/step.h"
 #include "services/compute/models/weights.h"
+
+#include "absl/status/statusor.h"
 
 namespace strata::compute {
 
@@ -29,8 +30,8 @@ absl::StatusOr<MoeShape> ReadMoeShape(const HyperParameters& parameters, int hid
 
 class MoeBlock {
  public:
-  // Tensors blk.<layer>.ffn_norm, ffn_gate_inp, and ffn_{gate,up,down}_exps or ffn_gate_up_exps with
-  // ffn_down_exps; of the experts only type and shape are read.
+  // Tensors blk.<layer>.ffn_norm, ffn_gate_inp, and ffn_{gate,up,down}_exps or ffn_gate_up_exps
+  // with ffn_down_exps; of the experts only type and shape are read.
   static absl::StatusOr<MoeBlock> Load(WeightLoader& loader, const MoeShape& shape, int layer);
 
   absl::Status Forward(Step& step);

@@ -80,8 +80,8 @@ absl::StatusOr<DecoderSpec> ReadDecoderSpec(const HyperParameters& parameters,
   DecoderSpec spec;
   STRATA_ASSIGN_OR_RETURN(spec.info, ReadModelInfo(parameters, file));
   STRATA_ASSIGN_OR_RETURN(spec.attention, ReadAttentionShape(parameters, spec.info.hidden_size));
-  STRATA_ASSIGN_OR_RETURN(
-      spec.rope, ReadRope(parameters, spec.attention.head_dim, spec.info.context_trained));
+  STRATA_ASSIGN_OR_RETURN(spec.rope,
+                          ReadRope(parameters, spec.attention.head_dim, spec.info.context_trained));
   STRATA_ASSIGN_OR_RETURN(const int experts, parameters.Get("expert_count", 0));
   if (experts > 0) {
     STRATA_ASSIGN_OR_RETURN(
@@ -97,9 +97,9 @@ absl::StatusOr<DecoderSpec> ReadDecoderSpec(const HyperParameters& parameters,
 
 absl::StatusOr<std::unique_ptr<Model>> LoadPlainDecoder(WeightLoader& loader, DecoderSpec spec) {
   STRATA_ASSIGN_OR_RETURN(Rope rope, Rope::Load(loader, spec.rope));
-  STRATA_ASSIGN_OR_RETURN(
-      DecoderEnds ends, DecoderEnds::Load(loader, std::move(rope), spec.info.hidden_size,
-                                          spec.info.vocab_size, spec.attention.norm_eps));
+  STRATA_ASSIGN_OR_RETURN(DecoderEnds ends,
+                          DecoderEnds::Load(loader, std::move(rope), spec.info.hidden_size,
+                                            spec.info.vocab_size, spec.attention.norm_eps));
   auto decoder = std::make_unique<PlainDecoder>(std::move(spec), std::move(ends));
   STRATA_RETURN_IF_ERROR(decoder->LoadLayers(loader));
   return decoder;

@@ -1,17 +1,18 @@
-// The ordinary pre-norm decoder: embedding, layers of attention and feed-forward (dense or mixture of
-// experts), output norm, head. Llama, Qwen2, Qwen3 and Qwen3-MoE are this decoder with different
+// The ordinary pre-norm decoder: embedding, layers of attention and feed-forward (dense or mixture
+// of experts), output norm, head. Llama, Qwen2, Qwen3 and Qwen3-MoE are this decoder with different
 // settings; an architecture that is more than settings gets a forward function of its own.
 #pragma once
 
 #include <memory>
 #include <optional>
 
-#include "absl/status/statusor.h"
 #include "services/compute/models/attention_block.h"
 #include "services/compute/models/ffn_block.h"
 #include "services/compute/models/model.h"
 #include "services/compute/models/moe_block.h"
 #include "services/compute/models/rope.h"
+
+#include "absl/status/statusor.h"
 
 namespace strata::compute {
 

@@ -1,5 +1,5 @@
-// `qwen3moe`: Qwen3 30B-A3B and 235B-A22B. Attention of Qwen3; every layer routes to the top experts
-// by softmax, weights normalised over the chosen ones; no shared expert.
+// `qwen3moe`: Qwen3 30B-A3B and 235B-A22B. Attention of Qwen3; every layer routes to the top
+// experts by softmax, weights normalised over the chosen ones; no shared expert.
 #include "common/base/status.h"
 #include "services/compute/models/plain_decoder.h"
 #include "services/compute/models/registry.h"

@@ -3,9 +3,10 @@
 
 #include <memory>
 
-#include "absl/status/statusor.h"
 #include "services/compute/models/model.h"
 #include "services/compute/models/weights.h"
+
+#include "absl/status/statusor.h"
 
 namespace strata::compute {
 

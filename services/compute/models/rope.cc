@@ -20,7 +20,8 @@ absl::StatusOr<RopeParameters> ReadRope(const HyperParameters& parameters, int h
                                                    " dimensions"));
   }
   STRATA_ASSIGN_OR_RETURN(rope.base, parameters.GetFloat("rope.freq_base", 10000.0f));
-  STRATA_ASSIGN_OR_RETURN(const std::string type, parameters.GetString("rope.scaling.type", "none"));
+  STRATA_ASSIGN_OR_RETURN(const std::string type,
+                          parameters.GetString("rope.scaling.type", "none"));
   if (type == "none") return rope;
   STRATA_ASSIGN_OR_RETURN(rope.factor, parameters.GetFloat("rope.scaling.factor", 1.0f));
   if (rope.factor <= 0) rope.factor = 1;
@@ -42,8 +43,8 @@ absl::StatusOr<RopeParameters> ReadRope(const HyperParameters& parameters, int h
                             parameters.GetFloat("rope.scaling.yarn_beta_slow", 1.0f));
     return rope;
   }
-  return absl::UnimplementedError(absl::StrCat("rope.scaling.type \"", type,
-                                               "\" is not known; known are none, linear, yarn"));
+  return absl::UnimplementedError(
+      absl::StrCat("rope.scaling.type \"", type, "\" is not known; known are none, linear, yarn"));
 }
 
 std::vector<float> InverseFrequencies(const RopeParameters& rope) {
@@ -51,18 +52,15 @@ std::vector<float> InverseFrequencies(const RopeParameters& rope) {
   std::vector<float> frequencies(static_cast<size_t>(pairs));
   // YaRN: index of the pair that turns `rotations` times over the original context.
   const auto pair_of = [&](double rotations) {
-    return rope.rotary *
-           std::log(rope.original_context / (rotations * 2 * std::numbers::pi)) /
+    return rope.rotary * std::log(rope.original_context / (rotations * 2 * std::numbers::pi)) /
            (2 * std::log(rope.base));
   };
-  const double low =
-      rope.scaling == RopeParameters::Scaling::kYarn
-          ? std::max(0.0, std::floor(pair_of(rope.beta_fast)))
-          : 0;
-  const double high =
-      rope.scaling == RopeParameters::Scaling::kYarn
-          ? std::min(rope.rotary - 1.0, std::ceil(pair_of(rope.beta_slow)))
-          : 0;
+  const double low = rope.scaling == RopeParameters::Scaling::kYarn
+                         ? std::max(0.0, std::floor(pair_of(rope.beta_fast)))
+                         : 0;
+  const double high = rope.scaling == RopeParameters::Scaling::kYarn
+                          ? std::min(rope.rotary - 1.0, std::ceil(pair_of(rope.beta_slow)))
+                          : 0;
   for (int i = 0; i < pairs; ++i) {
     const double f = std::pow(rope.base, -2.0 * i / rope.rotary);
     double kept = 1;  // share of the unscaled frequency

@@ -9,9 +9,10 @@
 #include <memory>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "services/compute/models/weights.h"
 #include "services/compute/ops/backend.h"
+
+#include "absl/status/statusor.h"
 
 namespace strata::compute {
 
@@ -41,7 +42,8 @@ class Rope {
   static absl::StatusOr<Rope> Load(WeightLoader& loader, const RopeParameters& parameters);
 
   int rotary() const { return 2 * static_cast<int>(inv_freq_.cols); }
-  void FillTable(Backend& backend, std::span<const int32_t> positions, const Tensor& cos_sin) const {
+  void FillTable(Backend& backend, std::span<const int32_t> positions,
+                 const Tensor& cos_sin) const {
     backend.RopeTable(positions, inv_freq_, magnitude_, cos_sin);
   }
 

@@ -30,8 +30,7 @@ class Scratch {
   }
 
   static size_t Bytes(int64_t rows, int64_t cols, TensorType type = TensorType::kF32) {
-    const size_t bytes =
-        static_cast<size_t>(rows) * *RowBytes(type, static_cast<uint64_t>(cols));
+    const size_t bytes = static_cast<size_t>(rows) * *RowBytes(type, static_cast<uint64_t>(cols));
     return (bytes + kAlignment - 1) & ~(kAlignment - 1);
   }
 

@@ -28,8 +28,8 @@ absl::StatusOr<Tensor> WeightLoader::Matrix(std::string_view name, int64_t out, 
 absl::StatusOr<Tensor> WeightLoader::Vector(std::string_view name, int64_t n) {
   STRATA_ASSIGN_OR_RETURN(const Tensor tensor, Matrix(name, 1, n));
   if (tensor.type != TensorType::kF32) {
-    return absl::InvalidArgumentError(absl::StrCat("tensor '", A(name), "' has type ",
-                                                   A(NameOf(tensor.type)), "; expected f32"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor '", A(name), "' has type ", A(NameOf(tensor.type)), "; expected f32"));
   }
   return tensor;
 }
@@ -62,8 +62,8 @@ std::string HyperParameters::Key(std::string_view key) const {
 absl::StatusOr<int> HyperParameters::Get(std::string_view key) const {
   STRATA_ASSIGN_OR_RETURN(const uint64_t value, metadata_->GetUint(Key(key)));
   if (value == 0 || value > std::numeric_limits<int>::max()) {
-    return absl::InvalidArgumentError(absl::StrCat("metadata ", Key(key), " = ", value,
-                                                   " is not a positive 31-bit number"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("metadata ", Key(key), " = ", value, " is not a positive 31-bit number"));
   }
   return static_cast<int>(value);
 }
@@ -91,8 +91,7 @@ absl::StatusOr<float> HyperParameters::GetFloat(std::string_view key, float fall
 
 absl::StatusOr<std::string> HyperParameters::GetString(std::string_view key,
                                                        std::string_view fallback) const {
-  STRATA_ASSIGN_OR_RETURN(const std::string_view value,
-                          metadata_->GetString(Key(key), fallback));
+  STRATA_ASSIGN_OR_RETURN(const std::string_view value, metadata_->GetString(Key(key), fallback));
   return std::string(value);
 }
 

@@ -6,9 +6,10 @@
 #include <string>
 #include <string_view>
 
-#include "absl/status/statusor.h"
-#include "common/gguf/model.h"
+#include "common/gguf/reader.h"
 #include "services/compute/ops/backend.h"
+
+#include "absl/status/statusor.h"
 
 namespace strata::compute {
 

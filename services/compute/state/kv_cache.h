@@ -11,9 +11,10 @@
 #include <span>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "services/compute/ops/backend.h"
 #include "services/compute/state/state_layout.h"
+
+#include "absl/status/statusor.h"
 
 namespace strata::compute {
 

@@ -23,8 +23,9 @@ v1::StateLayout DescribeLayout(const KvShape& shape, int block_tokens) {
   }
   // Protobuf text is no canonical form; hash the numbers themselves.
   std::string canonical = "rows v1";
-  for (const uint64_t n : {uint64_t(shape.layers), uint64_t(shape.kv_heads),
-                           uint64_t(shape.head_dim), uint64_t(shape.type), uint64_t(block_tokens)}) {
+  for (const uint64_t n :
+       {uint64_t(shape.layers), uint64_t(shape.kv_heads), uint64_t(shape.head_dim),
+        uint64_t(shape.type), uint64_t(block_tokens)}) {
     canonical.append(reinterpret_cast<const char*>(&n), sizeof(n));
   }
   XXH128_canonical_t digest;

@@ -1,7 +1,7 @@
 // What one sequence's state consists of, as declared by a model.
 //
-// Four kinds of component exist (see proto StateComponent). This release holds models whose state is
-// rows only: plain keys and values of every layer, one row a token.
+// Four kinds of component exist (see proto StateComponent). This release holds models whose state
+// is rows only: plain keys and values of every layer, one row a token.
 #pragma once
 
 #include <cstdint>

@@ -8,9 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "common/state/block_id.h"
 #include "strata/v1/kvstore.pb.h"
+
+#include "absl/functional/function_ref.h"
 
 namespace strata::compute {
 
