@@ -60,7 +60,10 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Open(const std::string& model_
   const ModelInfo& info = runtime->model_->info();
   runtime->experts_ = std::move(experts);
   if (runtime->experts_ == nullptr && info.experts > 0) {
-    STRATA_ASSIGN_OR_RETURN(runtime->experts_, MappedExpertSource::Create(*runtime->file_));
+    STRATA_ASSIGN_OR_RETURN(const gguf::ExpertGeometry geometry,
+                            gguf::ReadExpertGeometry(*runtime->file_));
+    STRATA_ASSIGN_OR_RETURN(runtime->experts_,
+                            MappedExpertSource::Create(*runtime->file_, geometry));
   }
   STRATA_RETURN_IF_ERROR(runtime->PlanMemory(config));
   runtime->fingerprint_ = FingerprintOf(*runtime->file_);

@@ -44,7 +44,7 @@ struct Sequence {
   state::BlockId last_block;
 
   Clock::time_point submitted, admitted, first_token;
-  uint64_t hits_before = 0, misses_before = 0, bytes_before = 0;
+  uint64_t hits_before = 0, misses_before = 0;
 
   bool scoring() const { return score_sink != nullptr; }
   int total() const { return static_cast<int>(tokens.size()); }

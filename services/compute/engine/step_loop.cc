@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
 #include <utility>
 
 #include "common/base/log.h"
@@ -15,7 +14,7 @@ using std::chrono::milliseconds;
 
 // How long a step waits for an expert store that is being restarted before its requests fail.
 constexpr milliseconds kExpertStorePatience{60'000};
-constexpr milliseconds kExpertStoreRetry{20};
+constexpr milliseconds kExpertStoreRetry{500};
 
 double Milliseconds(Clock::duration d) {
   return std::chrono::duration<double, std::milli>(d).count();
@@ -144,7 +143,6 @@ void StepLoop::AdmitWaiting() {
       const ExpertCounters counters = parts_.experts->counters();
       sequence.hits_before = counters.hits;
       sequence.misses_before = counters.misses;
-      sequence.bytes_before = counters.bytes_read;
     }
     if (restorer_ && sequence.request.restore().blocks_size() > 0) {
       restorer_->Start(*id, sequence.request.restore(), sequence.request_id);
@@ -199,7 +197,7 @@ absl::Status StepLoop::RunRows(const StepPlan& plan) {
             .experts = parts_.experts,
             .kv = *parts_.kv,
             .scratch = *scratch_,
-            .priority = plan.decode.empty() ? Priority::kPrompt : Priority::kDecode,
+            .priority = plan.decode.empty() ? ExpertPriority::kPrompt : ExpertPriority::kDecode,
             .tokens = row_tokens_,
             .positions = row_positions_,
             .slots = row_slots_,
@@ -225,7 +223,8 @@ absl::Status StepLoop::ForwardPatiently(Step& step) {
     if (!std::exchange(announced, true)) {
       LogWarning("waiting for the expert store: ", status.message());
     }
-    std::this_thread::sleep_for(kExpertStoreRetry);
+    // Its error is the next Forward's.
+    (void)parts_.experts->WaitUntilReady(static_cast<int>(kExpertStoreRetry.count()));
   }
 }
 
@@ -402,7 +401,6 @@ void StepLoop::FinishGenerating(Sequence& sequence, v1::Finish::Reason reason,
     const ExpertCounters counters = parts_.experts->counters();
     timings.set_expert_hits(counters.hits - sequence.hits_before);
     timings.set_expert_misses(counters.misses - sequence.misses_before);
-    timings.set_expert_bytes_read(counters.bytes_read - sequence.bytes_before);
   }
   Finish(sequence.id, absl::OkStatus(), finish);
 }

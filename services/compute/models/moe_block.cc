@@ -1,5 +1,6 @@
 #include "services/compute/models/moe_block.h"
 
+#include <algorithm>
 #include <array>
 
 #include "common/base/status.h"
@@ -142,7 +143,19 @@ absl::Status MoeBlock::Forward(Step& step) {
   backend.CopyToHost(std::as_writable_bytes(std::span(routed_)), ids.data);
   GroupByExpert(rows);
 
-  step.experts->Begin(wanted_, step.priority);
+  // A chunk may want more experts than one batch may hold.
+  for (size_t i = 0; i < wanted_.size(); i += ExpertSource::kMaxBatch) {
+    const auto batch = std::span(wanted_).subspan(
+        i, std::min<size_t>(ExpertSource::kMaxBatch, wanted_.size() - i));
+    STRATA_RETURN_IF_ERROR(RunBatch(step, batch, h, expert_out));
+  }
+  backend.CombineExperts(expert_out, weights, step.x);
+  return absl::OkStatus();
+}
+
+absl::Status MoeBlock::RunBatch(Step& step, std::span<const ExpertId> batch, const Tensor& h,
+                                const Tensor& expert_out) {
+  step.experts->Begin(batch, step.priority);
   for (;;) {
     absl::StatusOr<std::span<const ReadyExpert>> ready = step.experts->Next();
     if (!ready.ok()) {
@@ -157,11 +170,9 @@ absl::Status MoeBlock::Forward(Step& step) {
       tasks_.push_back({WeightsAt(expert.parts), std::span(tokens_).subspan(begin, count),
                         std::span(outputs_).subspan(begin, count)});
     }
-    backend.ExpertFfn(h, tasks_, expert_out);
-    for (const ReadyExpert& expert : *ready) step.experts->Release(expert);
+    step.backend.ExpertFfn(h, tasks_, expert_out);
   }
   step.experts->End();
-  backend.CombineExperts(expert_out, weights, step.x);
   return absl::OkStatus();
 }
 

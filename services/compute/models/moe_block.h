@@ -8,6 +8,7 @@
 // and when does not change a bit of the result.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "services/compute/models/step.h"
@@ -46,6 +47,9 @@ class MoeBlock {
   // Sorts the step's (row, rank) pairs by expert: the pairs of expert e are
   // tokens_[first_[e] .. first_[e + 1]) with their rows of the expert output beside them.
   void GroupByExpert(int rows);
+  // Computes a batch of experts for all rows routed to them, each as soon as it is there.
+  absl::Status RunBatch(Step& step, std::span<const ExpertId> batch, const Tensor& h,
+                        const Tensor& expert_out);
   FfnWeights WeightsAt(const ExpertParts& parts) const;
 
   MoeShape shape_;

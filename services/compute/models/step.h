@@ -61,7 +61,7 @@ struct Step {
   ExpertSource* experts;  // null for dense models
   KvCache& kv;
   Scratch& scratch;
-  Priority priority;  // of expert requests: decode rows in the step make it kDecode
+  ExpertPriority priority;  // of expert requests: decode rows in the step make it kDecode
 
   // Row r of the step: this token, at this position of its sequence, stored in this K/V slot.
   std::span<const int32_t> tokens;
