@@ -54,8 +54,13 @@ std::vector<v1::GeneratedToken> CollectingSink::details() {
 }
 
 absl::StatusOr<std::unique_ptr<Runtime>> OpenLocal(const std::string& model,
-                                                   v1::ComputeConfig config, StateStore* store) {
-  return Runtime::Open(model, config, nullptr, store);
+                                                   const v1::ComputeConfig& config,
+                                                   StateStore* store) {
+  STRATA_ASSIGN_OR_RETURN(std::unique_ptr<gguf::Model> file, OpenModelFile(model));
+  STRATA_ASSIGN_OR_RETURN(std::unique_ptr<Runtime> runtime,
+                          Runtime::Open(std::move(file), config, nullptr));
+  STRATA_RETURN_IF_ERROR(runtime->StartEngine(store));
+  return runtime;
 }
 
 v1::ComputeConfig SmallConfig() {

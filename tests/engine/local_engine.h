@@ -40,7 +40,7 @@ class CollectingSink final : public GenerateSink {
 
 // A runtime on `model` with experts from the mapped file.
 absl::StatusOr<std::unique_ptr<Runtime>> OpenLocal(const std::string& model,
-                                                   v1::ComputeConfig config,
+                                                   const v1::ComputeConfig& config,
                                                    StateStore* store = nullptr);
 
 // Defaults that fit small test models: f16 K/V, 2 threads, chunk of 512.

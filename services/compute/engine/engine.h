@@ -30,6 +30,7 @@ struct EngineStatus {
   uint64_t generated_tokens = 0;
   int kv_pages_total = 0;
   int kv_pages_used = 0;
+  ExpertCounters experts;  // as of the last step
 };
 
 using RequestHandle = uint64_t;

@@ -45,12 +45,11 @@ v1::ModelFingerprint FingerprintOf(const gguf::Model& file) {
   return fingerprint;
 }
 
-absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Open(const std::string& model_path,
+absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Open(std::unique_ptr<gguf::Model> file,
                                                        const v1::ComputeConfig& config,
-                                                       std::unique_ptr<ExpertSource> experts,
-                                                       StateStore* store) {
+                                                       std::unique_ptr<ExpertSource> experts) {
   auto runtime = std::unique_ptr<Runtime>(new Runtime());
-  STRATA_ASSIGN_OR_RETURN(runtime->file_, OpenModelFile(model_path));
+  runtime->file_ = std::move(file);
   CpuOptions cpu;
   cpu.threads = static_cast<int>(config.threads());
   cpu.spin_us = static_cast<int>(config.spin_us());
@@ -65,22 +64,22 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Open(const std::string& model_
     STRATA_ASSIGN_OR_RETURN(runtime->experts_,
                             MappedExpertSource::Create(*runtime->file_, geometry));
   }
+  runtime->options_.max_sequences = static_cast<int>(config.max_sequences());
+  runtime->options_.chunk_tokens = static_cast<int>(config.chunk_tokens());
   STRATA_RETURN_IF_ERROR(runtime->PlanMemory(config));
   runtime->fingerprint_ = FingerprintOf(*runtime->file_);
   runtime->layout_ = DescribeLayout(runtime->kv_->shape(), KvCache::kPageTokens);
-
-  EngineOptions options;
-  options.context_length = runtime->context_length_;
-  options.max_sequences = static_cast<int>(config.max_sequences());
-  options.chunk_tokens = static_cast<int>(config.chunk_tokens());
-  STRATA_ASSIGN_OR_RETURN(runtime->engine_,
-                          Engine::Create({runtime->backend_.get(), runtime->model_.get(),
-                                          runtime->kv_.get(), runtime->experts_.get(), store,
-                                          runtime->fingerprint_.hash(), runtime->layout_.hash()},
-                                         options));
   LogInfo("model ", runtime->fingerprint_.name(), " (", info.architecture, "), ", info.layers,
           " layers, ", info.experts, " experts a layer; ", A(runtime->backend_->description()));
   return runtime;
+}
+
+absl::Status Runtime::StartEngine(StateStore* store) {
+  STRATA_ASSIGN_OR_RETURN(
+      engine_, Engine::Create({backend_.get(), model_.get(), kv_.get(), experts_.get(), store,
+                               fingerprint_.hash(), layout_.hash()},
+                              options_));
+  return absl::OkStatus();
 }
 
 absl::Status Runtime::PlanMemory(const v1::ComputeConfig& config) {
@@ -107,11 +106,12 @@ absl::Status Runtime::PlanMemory(const v1::ComputeConfig& config) {
   }
   STRATA_ASSIGN_OR_RETURN(kv_, KvCache::Create(*backend_, shape, static_cast<int>(pages)));
   const uint64_t tokens = pages * KvCache::kPageTokens;
-  context_length_ = static_cast<int>(std::min<uint64_t>(tokens, static_cast<uint64_t>(wanted)));
+  options_.context_length =
+      static_cast<int>(std::min<uint64_t>(tokens, static_cast<uint64_t>(wanted)));
   LogInfo("K/V: ", pages, " pages of ", KvCache::kPageTokens, " tokens, ",
-          pages * page_bytes / 1000000, " MB; context ", context_length_, " tokens");
-  if (context_length_ < wanted) {
-    LogWarning("the context is cut from ", wanted, " to ", context_length_,
+          pages * page_bytes / 1000000, " MB; context ", options_.context_length, " tokens");
+  if (options_.context_length < wanted) {
+    LogWarning("the context is cut from ", wanted, " to ", options_.context_length,
                " tokens: set compute.kv_bytes to ", KvCache::PagesFor(wanted) * page_bytes,
                " or more to change that");
   }

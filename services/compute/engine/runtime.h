@@ -19,16 +19,20 @@ namespace strata::compute {
 
 class Runtime {
  public:
-  // `experts` = null: experts are used where the mapped file has them (one-process use). `store`
-  // may be null and must outlive the runtime.
+  // `experts` = null: experts are used where the mapped file has them (one-process use).
   //
   // Memory: K/V pages take `kv_bytes`, or, if 0, what `max_sequences` contexts need, at most a
   // quarter of the free memory; the context is cut to what these pages hold, and the log says so.
-  static absl::StatusOr<std::unique_ptr<Runtime>> Open(const std::string& model_path,
+  static absl::StatusOr<std::unique_ptr<Runtime>> Open(std::unique_ptr<gguf::Model> file,
                                                        const v1::ComputeConfig& config,
-                                                       std::unique_ptr<ExpertSource> experts,
-                                                       StateStore* store);
+                                                       std::unique_ptr<ExpertSource> experts);
 
+  // Starts the step loop. `store` may be null; it must live until StopEngine.
+  absl::Status StartEngine(StateStore* store);
+  // Running requests end as cancelled.
+  void StopEngine() { engine_.reset(); }
+
+  // Only between StartEngine and StopEngine.
   Engine& engine() { return *engine_; }
   Backend& backend() { return *backend_; }
   const Model& model() const { return *model_; }
@@ -36,7 +40,7 @@ class Runtime {
   const ExpertSource* experts() const { return experts_.get(); }
   const v1::ModelFingerprint& fingerprint() const { return fingerprint_; }
   const v1::StateLayout& layout() const { return layout_; }
-  int context_length() const { return context_length_; }
+  int context_length() const { return options_.context_length; }
 
  private:
   Runtime() = default;
@@ -50,7 +54,7 @@ class Runtime {
   std::unique_ptr<Engine> engine_;  // last: its thread uses all of the above
   v1::ModelFingerprint fingerprint_;
   v1::StateLayout layout_;
-  int context_length_ = 0;
+  EngineOptions options_;
 };
 
 // The model's file, or an error that lists what was tried.

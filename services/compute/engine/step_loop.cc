@@ -427,6 +427,7 @@ void StepLoop::PublishStatus() {
   status_.generated_tokens = generated_tokens_;
   status_.kv_pages_total = parts_.kv->pages();
   status_.kv_pages_used = parts_.kv->pages() - scheduler_.free_pages();
+  if (parts_.experts != nullptr) status_.experts = parts_.experts->counters();
 }
 
 EngineStatus StepLoop::status() const {

@@ -1,0 +1,146 @@
+#include "services/compute/service/kv_client.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "common/base/log.h"
+#include "common/rpc/channel.h"
+
+namespace strata::compute {
+namespace {
+
+using std::chrono::milliseconds;
+
+// gRPC costs grow beyond this message size, and far below it the number of messages dominates.
+constexpr size_t kChunkBytes = 1 << 20;
+constexpr milliseconds kSaveTimeout{60'000};
+constexpr milliseconds kRestoreTimeout{120'000};
+// A store that answers nothing for this long is treated as gone: reading the prompt is faster.
+constexpr uint64_t kMaxBlockBytes = uint64_t{1} << 30;
+
+}  // namespace
+
+KvClient::KvClient(std::shared_ptr<grpc::Channel> channel, v1::ModelFingerprint fingerprint,
+                   v1::StateLayout layout)
+    : stub_(v1::KvStore::NewStub(std::move(channel))),
+      fingerprint_(std::move(fingerprint)),
+      layout_(std::move(layout)),
+      thread_([this] { Run(); }) {}
+
+KvClient::~KvClient() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void KvClient::Restore(const v1::RestorePlan& plan, std::string_view request_id,
+                       absl::FunctionRef<bool(std::vector<std::byte>)> take) {
+  grpc::ClientContext context;
+  rpc::PrepareCall(context, request_id, kRestoreTimeout);
+  v1::RestoreRequest request;
+  request.set_request_id(std::string(request_id));
+  *request.mutable_plan() = plan;
+  const auto reader = stub_->Restore(&context, request);
+  v1::StateChunk chunk;
+  std::vector<std::byte> block;
+  uint32_t expected = 0;
+  bool wanted = true;
+  while (wanted && reader->Read(&chunk)) {
+    // Blocks come in order and chunks of a block without gaps; anything else ends the restore.
+    if (chunk.block() != expected || chunk.offset() != block.size() ||
+        block.size() + chunk.data().size() > kMaxBlockBytes) {
+      LogWarning("kvstore sent chunk ", chunk.block(), "+", chunk.offset(), ", expected ", expected,
+                 "+", block.size(), ": reading the rest of the prompt instead");
+      break;
+    }
+    const auto* data = reinterpret_cast<const std::byte*>(chunk.data().data());
+    block.insert(block.end(), data, data + chunk.data().size());
+    if (!chunk.last()) continue;
+    wanted = take(std::exchange(block, {}));
+    ++expected;
+  }
+  context.TryCancel();  // no effect after a complete stream
+  connected_ = reader->Finish().error_code() != grpc::StatusCode::UNAVAILABLE;
+}
+
+void KvClient::Save(SavedBlock block) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (queued_bytes_ + block.bytes.size() > kMaxQueuedBytes) {
+      if (dropped_++ == 0) LogWarning("kvstore is slower than compute: state blocks are not saved");
+      return;
+    }
+    dropped_ = 0;
+    queued_bytes_ += block.bytes.size();
+    queue_.push_back(std::move(block));
+  }
+  changed_.notify_all();
+}
+
+void KvClient::Run() {
+  for (;;) {
+    std::deque<SavedBlock> batch;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return !queue_.empty() || stopping_; });
+      if (queue_.empty()) return;  // everything was sent: now stop
+      const std::string tenant = queue_.front().tenant;
+      while (!queue_.empty() && queue_.front().tenant == tenant) {
+        batch.push_back(std::move(queue_.front()));
+        queue_.pop_front();
+      }
+    }
+    const bool sent = SendBatch(batch);
+    if (sent != connected_.exchange(sent)) {
+      if (sent) {
+        LogInfo("kvstore is connected");
+      } else {
+        LogWarning("kvstore does not answer: answers go on, nothing is saved");
+      }
+    }
+    const std::lock_guard lock(mutex_);
+    for (const SavedBlock& block : batch) queued_bytes_ -= block.bytes.size();
+    if (!sent && stopping_) return;
+  }
+}
+
+bool KvClient::SendBatch(const std::deque<SavedBlock>& batch) {
+  grpc::ClientContext context;
+  rpc::PrepareCall(context, "", kSaveTimeout);
+  v1::SaveResponse response;
+  const auto writer = stub_->Save(&context, &response);
+  v1::SaveRequest message;
+  v1::StateKey& key = *message.mutable_key();
+  *key.mutable_fingerprint() = fingerprint_;
+  *key.mutable_layout() = layout_;
+  key.set_tenant(batch.front().tenant);
+  bool ok = writer->Write(message);
+  for (const SavedBlock& block : batch) {
+    for (size_t offset = 0; ok && offset < block.bytes.size(); offset += kChunkBytes) {
+      message.Clear();
+      if (offset == 0) {
+        v1::SaveRequest::Block& header = *message.mutable_block();
+        header.set_first_token(block.first_token);
+        header.mutable_tokens()->mutable_ids()->Assign(block.tokens.begin(), block.tokens.end());
+        header.set_parent(block.parent.ToString());
+        header.set_bytes(block.bytes.size());
+      }
+      const size_t count = std::min(kChunkBytes, block.bytes.size() - offset);
+      message.set_data(block.bytes.data() + offset, count);
+      ok = writer->Write(message);
+    }
+  }
+  writer->WritesDone();
+  const grpc::Status status = writer->Finish();
+  if (!status.ok() && status.error_code() != grpc::StatusCode::UNAVAILABLE) {
+    LogWarning("kvstore refused state blocks: ", status.error_message());
+  }
+  return status.ok();
+}
+
+}  // namespace strata::compute

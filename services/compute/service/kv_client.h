@@ -1,0 +1,49 @@
+// The kvstore daemon as the engine's StateStore. Includes gRPC headers.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "services/compute/state/state_store.h"
+#include "strata/v1/kvstore.grpc.pb.h"
+
+namespace strata::compute {
+
+class KvClient final : public StateStore {
+ public:
+  // Bytes of blocks on the way to the store; beyond that new ones are dropped.
+  static constexpr uint64_t kMaxQueuedBytes = uint64_t{256} << 20;
+
+  KvClient(std::shared_ptr<grpc::Channel> channel, v1::ModelFingerprint fingerprint,
+           v1::StateLayout layout);
+  ~KvClient() override;
+
+  void Restore(const v1::RestorePlan& plan, std::string_view request_id,
+               absl::FunctionRef<bool(std::vector<std::byte>)> take) override;
+  void Save(SavedBlock block) override;
+  bool connected() const override { return connected_; }
+
+ private:
+  void Run();
+  // One Save stream with all blocks of one tenant at the queue's front.
+  bool SendBatch(const std::deque<SavedBlock>& batch);
+
+  const std::unique_ptr<v1::KvStore::Stub> stub_;
+  const v1::ModelFingerprint fingerprint_;
+  const v1::StateLayout layout_;
+  std::atomic<bool> connected_{false};
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<SavedBlock> queue_;
+  uint64_t queued_bytes_ = 0;
+  uint64_t dropped_ = 0;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace strata::compute

@@ -1,0 +1,89 @@
+// strata-compute: runs the model.
+#include <chrono>
+#include <memory>
+
+#include "common/base/log.h"
+#include "common/base/status.h"
+#include "common/gguf/expert_geometry.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/daemon.h"
+#include "common/rpc/server.h"
+#include "services/compute/engine/runtime.h"
+#include "services/compute/experts/arena_expert_source.h"
+#include "services/compute/service/compute_service.h"
+#include "services/compute/service/kv_client.h"
+#include "strata/v1/expertstore.grpc.pb.h"
+
+namespace strata::compute {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long running answers may go on after SIGTERM.
+constexpr milliseconds kGrace{10'000};
+// The expert store opens its files before it answers; a slow disk may need a while.
+constexpr milliseconds kOpenTimeout{60'000};
+
+absl::StatusOr<std::unique_ptr<ExpertSource>> ConnectExperts(const v1::Config& config,
+                                                             const gguf::Model& file) {
+  const std::string& address = config.compute().expertstore();
+  STRATA_ASSIGN_OR_RETURN(const auto channel, rpc::Connect(address, config.tls()));
+  const auto stub = v1::ExpertStore::NewStub(channel);
+  rpc::NotifyProgress("waiting for the expert store");
+  grpc::ClientContext context;
+  context.set_wait_for_ready(true);
+  rpc::PrepareCall(context, "compute", kOpenTimeout);
+  v1::OpenExpertsRequest request;
+  *request.mutable_fingerprint() = FingerprintOf(file);
+  v1::OpenExpertsResponse response;
+  const absl::Status opened = rpc::FromGrpc(stub->Open(&context, request, &response));
+  if (!opened.ok()) {
+    return Annotate(opened, absl::StrCat("the expert store at ", address, " cannot be used"));
+  }
+  ArenaExpertSource::Options options;
+  options.attach_path = response.attach_path();
+  const auto hash = file.Fingerprint();
+  std::copy(hash.begin(), hash.end(), reinterpret_cast<std::byte*>(options.fingerprint.data()));
+  auto source = std::make_unique<ArenaExpertSource>(options);
+  STRATA_RETURN_IF_ERROR(source->WaitUntilReady(static_cast<int>(kOpenTimeout.count())));
+  return source;
+}
+
+absl::Status Serve(const v1::Config& config) {
+  const v1::ComputeConfig& compute = config.compute();
+  STRATA_ASSIGN_OR_RETURN(std::unique_ptr<gguf::Model> file, OpenModelFile(config.model()));
+  std::unique_ptr<ExpertSource> experts;
+  STRATA_ASSIGN_OR_RETURN(const gguf::ExpertGeometry geometry, gguf::ReadExpertGeometry(*file));
+  if (compute.expertstore() != "none" && !geometry.layers.empty()) {
+    STRATA_ASSIGN_OR_RETURN(experts, ConnectExperts(config, *file));
+  }
+  STRATA_ASSIGN_OR_RETURN(const std::unique_ptr<Runtime> runtime,
+                          Runtime::Open(std::move(file), compute, std::move(experts)));
+  std::unique_ptr<KvClient> store;
+  if (compute.kvstore() != "none") {
+    STRATA_ASSIGN_OR_RETURN(const auto channel, rpc::Connect(compute.kvstore(), config.tls()));
+    store = std::make_unique<KvClient>(channel, runtime->fingerprint(), runtime->layout());
+  }
+  STRATA_RETURN_IF_ERROR(runtime->StartEngine(store.get()));
+
+  ComputeService service(*runtime, compute, config.model(), store.get());
+  grpc::Service* const services[] = {&service};
+  STRATA_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server,
+                          rpc::Server::Start(compute.listen(), config.tls(), services));
+  server->SetServing(true);
+  rpc::ServeUntilSignal(
+      absl::StrCat("serving ", runtime->fingerprint().name(), " on ", compute.listen()));
+  runtime->engine().StopAccepting();
+  server->Shutdown(kGrace);
+  runtime->StopEngine();  // before the store that it saves into
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace strata::compute
+
+int main(int argc, char** argv) {
+  return strata::rpc::DaemonMain(
+      argc, argv, "strata-compute: runs a mixture-of-experts model. Usage: strata-compute [flags]",
+      strata::compute::Serve);
+}
