@@ -29,7 +29,7 @@ absl::Status ErrnoStatus(int error_number, std::string_view what);
 
 }  // namespace strata
 
-// NOLINTBEGIN(bugprone-macro-parentheses): arguments that name or declare variables cannot have them.
+// NOLINTBEGIN(bugprone-macro-parentheses): an argument that declares a variable cannot have them.
 // Returning early is the one thing a function cannot do for its caller; hence macros.
 #define STRATA_RETURN_IF_ERROR(expr)                                                       \
   do {                                                                                     \
