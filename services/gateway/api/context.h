@@ -1,0 +1,30 @@
+// What all handlers of the API share.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "services/gateway/engine/engine.h"
+#include "services/gateway/engine/generation.h"
+#include "services/gateway/http/pool.h"
+#include "services/gateway/metrics/metrics.h"
+#include "services/gateway/model/model.h"
+#include "services/gateway/queue/admission.h"
+
+namespace strata::gateway {
+
+struct ApiContext {
+  Engine* engine;
+  const Model* model;
+  Admission* admission;  // on the server's thread only
+  Metrics* metrics;
+  WorkPool* pool;
+  std::vector<std::string> aliases;  // further names of the model
+  std::chrono::milliseconds heartbeat{10000};
+  Generation::RetryPolicy retry;
+  int64_t started_unix = 0;  // `created` of the model list
+};
+
+}  // namespace strata::gateway

@@ -1,0 +1,61 @@
+// The way to compute and kvstore as the API sees it. Free of gRPC: tests put a scripted engine here.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "strata/v1/compute.pb.h"
+#include "strata/v1/expertstore.pb.h"
+#include "strata/v1/kvstore.pb.h"
+
+#include "absl/status/status.h"
+
+namespace strata::gateway {
+
+// A running generation. Destroying it cancels.
+class EngineCall {
+ public:
+  virtual ~EngineCall() = default;
+};
+
+struct EngineCallbacks {
+  // Called from the engine's threads, one at a time.
+  std::function<void(v1::GenerateEvent)> on_event;
+  // Last, exactly once: OK after the Finish event, else what went wrong. Also after a cancellation.
+  std::function<void(absl::Status)> on_done;
+};
+
+// What the other daemons said last; empty parts are not reachable.
+struct EngineStatus {
+  bool has_compute = false;
+  bool has_kvstore = false;
+  bool has_expertstore = false;
+  v1::ComputeStatusResponse compute;
+  v1::KvStoreStatusResponse kvstore;
+  v1::ExpertStoreStatusResponse expertstore;
+};
+
+enum class EngineState {
+  kStarting,  // compute has not answered yet
+  kReady,
+  kLost,   // it answered before and does not now; it is probably being restarted
+  kWrong,  // it runs another model than this gateway speaks for
+};
+
+// Thread-safe.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  virtual EngineState state() const = 0;
+  // Why the state is not kReady, for people.
+  virtual std::string reason() const = 0;
+  // What compute said about its model; null until it first answered.
+  virtual std::shared_ptr<const v1::DescribeResponse> description() const = 0;
+  virtual EngineStatus status() const = 0;
+  // Starts a generation; stored state of the same tenant may be reused. Never blocks.
+  virtual std::unique_ptr<EngineCall> Generate(v1::GenerateRequest request, std::string tenant,
+                                               EngineCallbacks callbacks) = 0;
+};
+
+}  // namespace strata::gateway

@@ -1,0 +1,132 @@
+#include "services/gateway/engine/generation.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "common/base/log.h"
+
+namespace strata::gateway {
+namespace {
+
+// Failures of the way to compute rather than of the request.
+bool IsTransient(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kUnknown:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+struct Generation::Inbox {
+  std::mutex mutex;
+  std::vector<v1::GenerateEvent> events;
+  std::optional<absl::Status> done;
+};
+
+Generation::Generation(Engine* engine, v1::GenerateRequest request, std::string tenant,
+                       RetryPolicy policy, std::function<void()> wake)
+    : engine_(engine),
+      request_(std::move(request)),
+      tenant_(std::move(tenant)),
+      policy_(policy),
+      wake_(std::move(wake)) {
+  Start();
+}
+
+Generation::~Generation() = default;
+
+void Generation::Start() {
+  v1::GenerateRequest request = request_;
+  request.mutable_prompt()->mutable_ids()->Add(generated_.begin(), generated_.end());
+  request.set_resumed_tokens(static_cast<uint32_t>(generated_.size()));
+  inbox_ = std::make_shared<Inbox>();
+  call_had_event_ = false;
+  EngineCallbacks callbacks;
+  callbacks.on_event = [inbox = inbox_, wake = wake_](v1::GenerateEvent event) {
+    {
+      const std::lock_guard lock(inbox->mutex);
+      inbox->events.push_back(std::move(event));
+    }
+    wake();
+  };
+  callbacks.on_done = [inbox = inbox_, wake = wake_](absl::Status status) {
+    {
+      const std::lock_guard lock(inbox->mutex);
+      inbox->done = std::move(status);
+    }
+    wake();
+  };
+  call_ = engine_->Generate(std::move(request), tenant_, std::move(callbacks));
+}
+
+Generation::Update Generation::Poll(Clock::time_point now) {
+  Update update;
+  if (finished_) return update;
+  if (next_attempt_) {
+    if (now < *next_attempt_) return update;
+    next_attempt_.reset();
+    Start();
+  }
+  std::vector<v1::GenerateEvent> events;
+  std::optional<absl::Status> done;
+  {
+    const std::lock_guard lock(inbox_->mutex);
+    events.swap(inbox_->events);
+    done.swap(inbox_->done);
+  }
+  bool drained = false;
+  for (v1::GenerateEvent& event : events) {
+    call_had_event_ = true;
+    if (event.has_progress()) {
+      update.progress = std::move(*event.mutable_progress());
+    } else if (event.has_tokens()) {
+      for (v1::GeneratedToken& token : *event.mutable_tokens()->mutable_tokens()) {
+        generated_.push_back(token.id());
+        update.tokens.push_back(std::move(token));
+        attempts_ = 0;
+        deaths_ = 0;
+      }
+    } else if (event.has_finish()) {
+      drained = event.finish().reason() == v1::Finish::DRAINED;
+      if (!drained) {
+        update.finish = std::move(*event.mutable_finish());
+        finished_ = true;
+      }
+    }
+  }
+  if (finished_) return update;
+  if (drained) {
+    Failed(absl::UnavailableError("compute is being stopped"), now, &update);
+  } else if (done) {
+    Failed(done->ok() ? absl::UnavailableError("compute ended the stream without finishing it")
+                      : *done,
+           now, &update);
+  }
+  return update;
+}
+
+void Generation::Failed(const absl::Status& status, Clock::time_point now, Update* update) {
+  call_.reset();
+  ++attempts_;
+  if (call_had_event_) ++deaths_;
+  if (!IsTransient(status) || attempts_ > policy_.max_attempts || deaths_ > policy_.max_deaths) {
+    finished_ = true;
+    update->error = status;
+    return;
+  }
+  if (attempts_ == 1) {
+    ++restarts_;
+    LogWarning("request ", request_.request_id(), ": compute failed after ", generated_.size(),
+               " tokens (", status.message(), "); going on when it is back");
+  }
+  const auto delay = policy_.first_delay * (1 << std::min(attempts_ - 1, 10));
+  next_attempt_ = now + std::min<std::chrono::milliseconds>(delay, policy_.max_delay);
+}
+
+}  // namespace strata::gateway

@@ -1,0 +1,63 @@
+// A scripted engine: a test says what a prompt is answered with, and sees what was asked and what was
+// cancelled. Tokens come from a thread of its own, as from gRPC.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "services/gateway/engine/engine.h"
+
+namespace strata::gateway::testing {
+
+class FakeEngine : public Engine {
+ public:
+  // What one Generate call does.
+  struct Script {
+    std::vector<uint32_t> tokens;
+    v1::Finish::Reason finish = v1::Finish::STOP_TOKEN;
+    uint32_t cached_tokens = 0;
+    // Sent this many at a time.
+    size_t batch = 1;
+    std::chrono::microseconds delay{0};  // before each batch
+    bool hangs = false;                  // never finishes by itself
+    absl::Status failure;                // instead of Finish
+  };
+  using Writer = std::function<Script(const v1::GenerateRequest&)>;
+
+  explicit FakeEngine(Writer writer);
+  ~FakeEngine() override;
+
+  void set_state(EngineState state) { state_ = state; }
+  void set_description(const v1::DescribeResponse& description);
+
+  EngineState state() const override { return state_; }
+  std::string reason() const override { return "the fake is not ready"; }
+  std::shared_ptr<const v1::DescribeResponse> description() const override;
+  EngineStatus status() const override;
+  std::unique_ptr<EngineCall> Generate(v1::GenerateRequest request, std::string tenant,
+                                       EngineCallbacks callbacks) override;
+
+  int running() const { return running_; }
+  int cancelled() const { return cancelled_; }
+  std::vector<v1::GenerateRequest> requests() const;
+  std::vector<std::string> tenants() const;
+
+ private:
+  class Call;
+
+  const Writer writer_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<const v1::DescribeResponse> description_;
+  std::vector<v1::GenerateRequest> requests_;
+  std::vector<std::string> tenants_;
+  std::vector<std::thread> threads_;
+  std::atomic<EngineState> state_ = EngineState::kReady;
+  std::atomic<int> running_ = 0;
+  std::atomic<int> cancelled_ = 0;
+};
+
+}  // namespace strata::gateway::testing
