@@ -29,9 +29,8 @@ class Choice {
         choice_(choice),
         text_(context.model, plan.parser, plan.stops, plan.logprobs),
         model_(*context.model) {
-    const uint32_t room =
-        context.engine->description()->context_length() -
-        static_cast<uint32_t>(choice.prompt->size());
+    const uint32_t room = context.engine->description()->context_length() -
+                          static_cast<uint32_t>(choice.prompt->size());
     max_tokens_ = plan.max_tokens == 0 ? room : std::min(plan.max_tokens, room);
   }
 
@@ -209,9 +208,9 @@ std::optional<ApiError> Refuse(ApiContext& context, const AnswerPlan& plan) {
     ApiError error;
     error.status = 400;
     error.param = "n";
-    error.message = absl::StrCat("This server generates at most ", context.admission->slots(),
-                                 " answers at a time, the request asks for ", plan.choices.size(),
-                                 ".");
+    error.message =
+        absl::StrCat("This server generates at most ", context.admission->slots(),
+                     " answers at a time, the request asks for ", plan.choices.size(), ".");
     return error;
   }
   const uint32_t limit = description->context_length();
@@ -221,9 +220,11 @@ std::optional<ApiError> Refuse(ApiContext& context, const AnswerPlan& plan) {
     ApiError error;
     error.status = 400;
     error.code = "context_length_exceeded";
-    error.message = absl::StrCat(
-        "This model's maximum context length is ", limit, " tokens. However, your messages resulted "
-        "in ", choice.prompt->size(), " tokens. Please reduce the length of the messages.");
+    error.message =
+        absl::StrCat("This model's maximum context length is ", limit,
+                     " tokens. However, your messages resulted "
+                     "in ",
+                     choice.prompt->size(), " tokens. Please reduce the length of the messages.");
     error.extra = {{"n_prompt_tokens", std::to_string(choice.prompt->size())},
                    {"n_ctx", std::to_string(limit)}};
     return error;

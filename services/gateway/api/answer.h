@@ -1,4 +1,5 @@
-// One request for generated text, independent of the dialect it came in, and the loop that answers it.
+// One request for generated text, independent of the dialect it came in, and the loop that answers
+// it.
 #pragma once
 
 #include <chrono>
@@ -16,7 +17,7 @@ namespace strata::gateway {
 
 struct ChoicePlan {
   std::shared_ptr<const std::vector<uint32_t>> prompt;
-  std::string echo;  // text in front of the answer
+  std::string echo;             // text in front of the answer
   bool first_of_prompt = true;  // prompt tokens are counted once, however many answers there are
   uint64_t seed = 0;
 };
@@ -70,7 +71,8 @@ class AnswerShape {
                             const std::vector<ChoiceEnd>& ends, const AnswerUsage& usage) = 0;
 };
 
-// Checks the prompt's length, queues, generates and answers. Stops all work when the client is gone.
+// Checks the prompt's length, queues, generates and answers. Stops all work when the client is
+// gone.
 boost::asio::awaitable<void> RunAnswer(ApiContext& context, Exchange& exchange,
                                        const AnswerPlan& plan, AnswerShape& shape);
 

@@ -46,14 +46,12 @@ std::optional<ApiError> CheckMessages(const json::object& body) {
   if (list.empty()) return BadField("messages", "'messages' must not be empty.");
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string path = absl::StrCat("messages[", i, "]");
-    if (!list[i].is_object()) return BadField(path, absl::StrCat("'", path, "' must be an object."));
-    static constexpr FieldSpec kMessage[] = {{"role", kString},
-                                             {"content", kString | kArray},
-                                             {"name", kString},
-                                             {"tool_calls", kArray},
-                                             {"tool_call_id", kString},
-                                             {"reasoning_content", kString},
-                                             {"reasoning", kString}};
+    if (!list[i].is_object())
+      return BadField(path, absl::StrCat("'", path, "' must be an object."));
+    static constexpr FieldSpec kMessage[] = {
+        {"role", kString},      {"content", kString | kArray}, {"name", kString},
+        {"tool_calls", kArray}, {"tool_call_id", kString},     {"reasoning_content", kString},
+        {"reasoning", kString}};
     auto error = CheckFields(list[i].get_object(), kMessage, path + ".");
     if (error) return error;
     if (Field(list[i].get_object(), "role") == nullptr) {
@@ -69,15 +67,14 @@ std::optional<ApiError> CheckTools(const json::object& body) {
   const json::array& list = tools->get_array();
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string path = absl::StrCat("tools[", i, "]");
-    if (!list[i].is_object()) return BadField(path, absl::StrCat("'", path, "' must be an object."));
+    if (!list[i].is_object())
+      return BadField(path, absl::StrCat("'", path, "' must be an object."));
     static constexpr FieldSpec kTool[] = {{"type", kString}, {"function", kObject}};
     if (auto error = CheckFields(list[i].get_object(), kTool, path + ".")) return error;
     const json::value* function = Field(list[i].get_object(), "function");
     if (function == nullptr) continue;  // a hosted tool of some service: not ours
-    static constexpr FieldSpec kFunction[] = {{"name", kString},
-                                              {"description", kString},
-                                              {"parameters", kObject},
-                                              {"strict", kBool}};
+    static constexpr FieldSpec kFunction[] = {
+        {"name", kString}, {"description", kString}, {"parameters", kObject}, {"strict", kBool}};
     const std::string inner = path + ".function.";
     if (auto error = CheckFields(function->get_object(), kFunction, inner)) return error;
     if (GetString(function->get_object(), "name").empty()) {
@@ -177,8 +174,8 @@ json::object TemplateVariables(const json::object& body, bool use_tools) {
   return variables;
 }
 
-// An assistant message at the end is the beginning of the answer: it is taken off and put behind the
-// rendered prompt. Returns its text.
+// An assistant message at the end is the beginning of the answer: it is taken off and put behind
+// the rendered prompt. Returns its text.
 std::string TakePrefill(json::object* variables) {
   json::array& messages = variables->at("messages").get_array();
   const json::object& last = messages.back().get_object();
@@ -270,7 +267,8 @@ std::optional<ApiError> ReadChat(const ApiContext& context, const json::object& 
     // The call is begun for the model; it can only go on with it. Reasoning has no place then.
     const std::string prefix = ForcedCall(tools.name);
     if (plan.parser.starts_in_reasoning) {
-      rendered.parts.push_back({absl::StrCat("\n", A(MarkerText(Marker::kThinkClose)), "\n\n"), true});
+      rendered.parts.push_back(
+          {absl::StrCat("\n", A(MarkerText(Marker::kThinkClose)), "\n\n"), true});
       plan.parser.starts_in_reasoning = false;
     }
     rendered.parts.push_back({absl::StrCat(A(MarkerText(Marker::kCallOpen)), "\n", prefix), true});
@@ -304,8 +302,8 @@ std::span<const FieldSpec> ChatFields() {
 ChatResult ReadChatRequest(const ApiContext& context, std::string_view text) {
   ChatResult result;
   Body body = ParseBody(text);
-  result.error = body.error ? std::move(body.error)
-                            : ReadChat(context, body.object, &result.request);
+  result.error =
+      body.error ? std::move(body.error) : ReadChat(context, body.object, &result.request);
   return result;
 }
 

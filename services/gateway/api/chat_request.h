@@ -19,8 +19,8 @@ struct ChatRequest {
   std::string model;  // as asked for; echoed in the answer
 };
 
-// Reads the body, renders the template and tokenises. Takes milliseconds for long conversations: call
-// it on the work pool.
+// Reads the body, renders the template and tokenises. Takes milliseconds for long conversations:
+// call it on the work pool.
 struct ChatResult {
   ChatRequest request;
   std::optional<ApiError> error;

@@ -1,10 +1,10 @@
 #include "services/gateway/api/chat_shape.h"
 
+#include <boost/json/array.hpp>
+
 #include "services/gateway/api/sampling.h"
 #include "services/gateway/http/request_id.h"
 #include "services/gateway/json/json.h"
-
-#include <boost/json/array.hpp>
 
 namespace strata::gateway {
 namespace {
@@ -73,10 +73,8 @@ std::string ChatShape::Chunk(uint32_t choice, json::object delta, json::value fi
   json::object entry{{"index", choice}, {"delta", std::move(delta)}};
   entry["logprobs"] = std::move(logprobs);
   entry["finish_reason"] = std::move(finish);
-  json::object chunk{{"id", id_},
-                     {"object", "chat.completion.chunk"},
-                     {"created", created_},
-                     {"model", label_}};
+  json::object chunk{
+      {"id", id_}, {"object", "chat.completion.chunk"}, {"created", created_}, {"model", label_}};
   json::array choices;
   choices.push_back(std::move(entry));
   chunk["choices"] = std::move(choices);
@@ -150,10 +148,8 @@ std::string ChatShape::StreamEnd(uint32_t choice, const ChoiceEnd& end) {
 }
 
 std::string ChatShape::StreamUsage(const AnswerUsage& usage) {
-  json::object chunk{{"id", id_},
-                     {"object", "chat.completion.chunk"},
-                     {"created", created_},
-                     {"model", label_}};
+  json::object chunk{
+      {"id", id_}, {"object", "chat.completion.chunk"}, {"created", created_}, {"model", label_}};
   chunk["choices"] = json::array();
   chunk["usage"] = UsageJson(usage);
   return ToJson(chunk);

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "services/gateway/api/answer.h"
-
 #include <boost/json/object.hpp>
+
+#include "services/gateway/api/answer.h"
 
 namespace strata::gateway {
 

@@ -14,9 +14,8 @@ namespace json = boost::json;
 constexpr size_t kMaxPrompts = 64;
 
 constexpr FieldSpec kOwnFields[] = {
-    {"prompt", kString | kArray}, {"suffix", kString},
-    {"echo", kBool},              {"logprobs", kInteger, 0, 20},
-    {"best_of", kInteger, 1, 128},
+    {"prompt", kString | kArray},  {"suffix", kString},           {"echo", kBool},
+    {"logprobs", kInteger, 0, 20}, {"best_of", kInteger, 1, 128},
 };
 
 struct Prompt {
@@ -35,8 +34,8 @@ std::string Decode(const Model& model, const std::vector<uint32_t>& tokens) {
 Prompt FromText(const Model& model, const json::value& text) {
   Prompt prompt;
   prompt.text = std::string(text.get_string().data(), text.get_string().size());
-  // The older API has always read control tokens in its prompts: that is how one writes a template by
-  // hand.
+  // The older API has always read control tokens in its prompts: that is how one writes a template
+  // by hand.
   const TextPart part{prompt.text, true};
   prompt.tokens = model.Encode({&part, 1}, /*with_bos=*/true);
   return prompt;
@@ -45,8 +44,10 @@ Prompt FromText(const Model& model, const json::value& text) {
 std::optional<ApiError> FromIds(const Model& model, const json::array& ids, Prompt* prompt) {
   for (const json::value& id : ids) {
     if (!IsInteger(id) || ToInteger(id) < 0 || ToInteger(id) >= model.vocab_size()) {
-      return BadField("prompt", absl::StrCat("'prompt' holds a token id that is not an integer from "
-                                             "0 to ", model.vocab_size() - 1, "."));
+      return BadField("prompt",
+                      absl::StrCat("'prompt' holds a token id that is not an integer from "
+                                   "0 to ",
+                                   model.vocab_size() - 1, "."));
     }
     prompt->tokens.push_back(static_cast<uint32_t>(ToInteger(id)));
   }
@@ -110,10 +111,10 @@ std::optional<ApiError> ReadCompletion(const ApiContext& context, const json::ob
   const uint64_t seed = ReadSeed(body);
   for (Prompt& prompt : prompts) {
     if (prompt.tokens.empty()) {
-      return BadField("prompt", "'prompt' must not be empty: this model has no token to start from.");
+      return BadField("prompt",
+                      "'prompt' must not be empty: this model has no token to start from.");
     }
-    const auto tokens =
-        std::make_shared<const std::vector<uint32_t>>(std::move(prompt.tokens));
+    const auto tokens = std::make_shared<const std::vector<uint32_t>>(std::move(prompt.tokens));
     for (uint32_t i = 0; i < count; ++i) {
       ChoicePlan choice;
       choice.prompt = tokens;
@@ -140,8 +141,7 @@ std::span<const FieldSpec> CompletionFields() {
 CompletionResult ReadCompletionRequest(const ApiContext& context, std::string_view text) {
   CompletionResult result;
   Body body = ParseBody(text);
-  result.error =
-      body.error ? std::move(body.error) : ReadCompletion(context, body.object, &result);
+  result.error = body.error ? std::move(body.error) : ReadCompletion(context, body.object, &result);
   return result;
 }
 

@@ -1,12 +1,12 @@
 #include "services/gateway/api/completion_shape.h"
 
+#include <boost/json/array.hpp>
+
 #include "services/gateway/api/chat_shape.h"
 #include "services/gateway/api/sampling.h"
 #include "services/gateway/http/request_id.h"
 #include "services/gateway/json/json.h"
 #include "services/gateway/json/utf8.h"
-
-#include <boost/json/array.hpp>
 
 namespace strata::gateway {
 namespace {
@@ -84,8 +84,7 @@ std::string CompletionShape::StreamBegin(uint32_t choice) {
 
 std::vector<std::string> CompletionShape::StreamDelta(uint32_t choice, const AnswerDelta& delta) {
   std::vector<std::string> chunks;
-  chunks.push_back(
-      Chunk(choice, TextOf(delta), Logprobs(choice, delta.tokens), nullptr, nullptr));
+  chunks.push_back(Chunk(choice, TextOf(delta), Logprobs(choice, delta.tokens), nullptr, nullptr));
   return chunks;
 }
 

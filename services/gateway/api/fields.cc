@@ -12,8 +12,8 @@ namespace json = boost::json;
 
 std::string DescribeKinds(uint8_t kinds) {
   static constexpr std::pair<FieldKind, std::string_view> kNames[] = {
-      {kBool, "a boolean"}, {kInteger, "an integer"}, {kNumber, "a number"},
-      {kString, "a string"}, {kArray, "an array"},    {kObject, "an object"}};
+      {kBool, "a boolean"},  {kInteger, "an integer"}, {kNumber, "a number"},
+      {kString, "a string"}, {kArray, "an array"},     {kObject, "an object"}};
   std::string out;
   for (const auto& [kind, name] : kNames) {
     if ((kinds & kind) == 0) continue;
@@ -63,7 +63,8 @@ std::optional<ApiError> CheckFields(const json::object& object, std::span<const 
     if (value == nullptr) continue;
     const std::string param = absl::StrCat(A(path), A(spec.name));
     if (!HasKind(*value, spec.kinds)) {
-      return BadField(param, absl::StrCat("'", param, "' must be ", DescribeKinds(spec.kinds), "."));
+      return BadField(param,
+                      absl::StrCat("'", param, "' must be ", DescribeKinds(spec.kinds), "."));
     }
     if (!value->is_number()) continue;
     const double number = AsDouble(*value);
@@ -73,8 +74,8 @@ std::optional<ApiError> CheckFields(const json::object& object, std::span<const 
       if (std::isfinite(spec.max)) {
         absl::StrAppend(&range, range.empty() ? "" : " and", " at most ", spec.max);
       }
-      return BadField(param, absl::StrCat("'", param, "' must be", range.empty() ? " finite" : range,
-                                          "."));
+      return BadField(
+          param, absl::StrCat("'", param, "' must be", range.empty() ? " finite" : range, "."));
     }
   }
   return std::nullopt;

@@ -1,6 +1,6 @@
-// Request fields as a table: name, JSON types, range. One check answers every wrong type or value with
-// an error that names the field; after it, the getters cannot fail. Fields that are not in the table
-// are ignored: SDKs add new ones every month.
+// Request fields as a table: name, JSON types, range. One check answers every wrong type or value
+// with an error that names the field; after it, the getters cannot fail. Fields that are not in the
+// table are ignored: SDKs add new ones every month.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "services/gateway/http/message.h"
-
 #include <boost/json/object.hpp>
+
+#include "services/gateway/http/message.h"
 
 namespace strata::gateway {
 

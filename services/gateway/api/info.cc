@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "common/base/status.h"
-#include "services/gateway/json/json.h"
-
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
+
+#include "common/base/status.h"
+#include "services/gateway/json/json.h"
 
 namespace strata::gateway {
 namespace {
@@ -63,9 +63,9 @@ Response ListModels(const ApiContext& context, const Request&) {
 
 Response ShowModel(const ApiContext& context, const Request& request) {
   const std::string& id = request.path_parameter;
-  const bool known = id == context.model->name() ||
-                     std::find(context.aliases.begin(), context.aliases.end(), id) !=
-                         context.aliases.end();
+  const bool known =
+      id == context.model->name() ||
+      std::find(context.aliases.begin(), context.aliases.end(), id) != context.aliases.end();
   if (known) return Json(ModelJson(context, id));
   ApiError error;
   error.status = 404;

@@ -59,13 +59,13 @@ std::optional<ApiError> ReadStops(const json::object& body, AnswerPlan* plan) {
     plan->stops.emplace_back(Text(stop->get_string()));
   } else {
     for (const json::value& item : stop->get_array()) {
-      if (!item.is_string()) return BadField("stop", "'stop' must be a string or a list of strings.");
+      if (!item.is_string())
+        return BadField("stop", "'stop' must be a string or a list of strings.");
       plan->stops.emplace_back(Text(item.get_string()));
     }
   }
-  const bool too_long =
-      std::any_of(plan->stops.begin(), plan->stops.end(),
-                  [](const std::string& s) { return s.size() > kMaxStopBytes; });
+  const bool too_long = std::any_of(plan->stops.begin(), plan->stops.end(),
+                                    [](const std::string& s) { return s.size() > kMaxStopBytes; });
   if (plan->stops.size() > kMaxStops || too_long) {
     return BadField("stop", absl::StrCat("'stop' takes at most ", kMaxStops, " strings of at most ",
                                          kMaxStopBytes, " bytes."));
@@ -78,9 +78,9 @@ std::optional<ApiError> AddBias(std::string_view id_text, const json::value& bia
   uint32_t id = 0;
   const auto [end, ec] = std::from_chars(id_text.data(), id_text.data() + id_text.size(), id);
   if (ec != std::errc() || end != id_text.data() + id_text.size() || id >= model.vocab_size()) {
-    return BadField("logit_bias", absl::StrCat("'logit_bias' names '", A(id_text),
-                                               "', which is not a token id below ",
-                                               model.vocab_size(), "."));
+    return BadField("logit_bias",
+                    absl::StrCat("'logit_bias' names '", A(id_text),
+                                 "', which is not a token id below ", model.vocab_size(), "."));
   }
   if (!bias.is_number() || !std::isfinite(bias.to_number<double>())) {
     return BadField("logit_bias", "'logit_bias' must map token ids to numbers.");
@@ -188,9 +188,9 @@ std::optional<ApiError> CheckModelName(const ApiContext& context, std::string_vi
   error.status = 404;
   error.code = "model_not_found";
   error.param = "model";
-  error.message = absl::StrCat("The model '", A(name), "' does not exist here. This server has '",
-                               context.model->name(),
-                               "'; further names can be set with gateway.model_alias.");
+  error.message =
+      absl::StrCat("The model '", A(name), "' does not exist here. This server has '",
+                   context.model->name(), "'; further names can be set with gateway.model_alias.");
   return error;
 }
 

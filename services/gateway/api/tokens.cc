@@ -1,11 +1,11 @@
 #include "services/gateway/api/tokens.h"
 
+#include <boost/json/array.hpp>
+
 #include "common/base/status.h"
 #include "services/gateway/api/chat_request.h"
 #include "services/gateway/json/json.h"
 #include "services/gateway/json/utf8.h"
-
-#include <boost/json/array.hpp>
 
 namespace strata::gateway {
 namespace {
@@ -13,8 +13,8 @@ namespace {
 namespace json = boost::json;
 
 constexpr FieldSpec kTokenizeFields[] = {
-    {"content", kString},     {"prompt", kString},      {"messages", kArray},
-    {"add_special", kBool},   {"parse_special", kBool}, {"add_special_tokens", kBool},
+    {"content", kString},   {"prompt", kString},      {"messages", kArray},
+    {"add_special", kBool}, {"parse_special", kBool}, {"add_special_tokens", kBool},
     {"with_pieces", kBool},
 };
 constexpr FieldSpec kDetokenizeFields[] = {{"tokens", kArray}};
@@ -85,9 +85,8 @@ Response Detokenize(const ApiContext& context, const Request& request) {
   std::string text;
   for (const json::value& id : tokens->get_array()) {
     if (!IsInteger(id) || ToInteger(id) < 0 || ToInteger(id) >= context.model->vocab_size()) {
-      return ErrorResponse(
-          BadField("tokens", absl::StrCat("'tokens' must hold integers from 0 to ",
-                                          context.model->vocab_size() - 1, ".")));
+      return ErrorResponse(BadField("tokens", absl::StrCat("'tokens' must hold integers from 0 to ",
+                                                           context.model->vocab_size() - 1, ".")));
     }
     text += context.model->Piece(static_cast<uint32_t>(ToInteger(id)));
   }

@@ -1,5 +1,5 @@
-// /tokenize, /detokenize, /apply-template: what happens to text before and after the model, for people
-// who look for the cause of a cache miss.
+// /tokenize, /detokenize, /apply-template: what happens to text before and after the model, for
+// people who look for the cause of a cache miss.
 #pragma once
 
 #include <span>

@@ -1,5 +1,5 @@
-// From tokens to what a client sees, for one answer: bytes, channels, whole characters, stop strings,
-// and log-probabilities that are shown together with the text they belong to.
+// From tokens to what a client sees, for one answer: bytes, channels, whole characters, stop
+// strings, and log-probabilities that are shown together with the text they belong to.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,10 @@
 #include "services/gateway/chat/answer_text.h"
 
+#include <gtest/gtest.h>
+
 #include <random>
 
 #include "services/gateway/testing/tiny_model.h"
-
-#include <gtest/gtest.h>
 
 namespace strata::gateway {
 namespace {
@@ -89,11 +89,11 @@ TEST(AnswerText, TokensWaitForTheirText) {
 TEST(AnswerText, StopAppliesToContentOnly) {
   const TinyModel model;
   const ParserOptions options{.reasoning = true, .tools = true};
-  const Seen seen = Feed(
-      model,
-      TinyModel::Bytes("<think>a b,c d</think>x}<tool_call>{\"name\":\"f\",\"arguments\":{}}"
-                       "</tool_call>b,c"),
-      options, {"b,c"});
+  const Seen seen =
+      Feed(model,
+           TinyModel::Bytes("<think>a b,c d</think>x}<tool_call>{\"name\":\"f\",\"arguments\":{}}"
+                            "</tool_call>b,c"),
+           options, {"b,c"});
   EXPECT_EQ(seen.reasoning, "a b,c d");
   EXPECT_EQ(seen.content, "x}");
   EXPECT_EQ(seen.calls, 1);
@@ -101,9 +101,10 @@ TEST(AnswerText, StopAppliesToContentOnly) {
 }
 
 TEST(AnswerText, TokenBordersDoNotMatter) {
-  static const char* const kParts[] = {"<think>", "</think>", "<tool_call>", "</tool_call>", "\n",
-                                       " ", "EN", "D", "\xE6\xAD\xA3", "\xE6\xAD", "text",
-                                       "{\"name\":\"f\",\"arguments\":{}}"};
+  static const char* const kParts[] = {
+      "<think>",      "</think>", "<tool_call>", "</tool_call>",
+      "\n",           " ",        "EN",          "D",
+      "\xE6\xAD\xA3", "\xE6\xAD", "text",        "{\"name\":\"f\",\"arguments\":{}}"};
   std::mt19937 random(6);
   for (int round = 0; round < 5000; ++round) {
     std::string text;

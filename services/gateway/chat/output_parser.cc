@@ -2,10 +2,10 @@
 
 #include <utility>
 
+#include <boost/json/object.hpp>
+
 #include "services/gateway/chat/stop_matcher.h"
 #include "services/gateway/json/json.h"
-
-#include <boost/json/object.hpp>
 
 namespace strata::gateway {
 namespace {
@@ -141,7 +141,8 @@ void OutputParser::PushMarker(Marker marker, std::vector<OutputPart>* out) {
   }
   if (state_ == State::kStart) {
     // White space before an opening mark is framing.
-    if (!(applies && marker == Marker::kThinkOpen)) state_ = State::kContent;
+    if (!(applies && marker == Marker::kThinkOpen))
+      state_ = State::kContent;
     else if (held.find_first_not_of(" \n\r\t") == std::string::npos) {
       Enter(marker, out);
       return;

@@ -1,9 +1,9 @@
+#include <gtest/gtest.h>
+
 #include <random>
 
 #include "services/gateway/chat/output_parser.h"
 #include "services/gateway/chat/stop_matcher.h"
-
-#include <gtest/gtest.h>
 
 namespace strata::gateway {
 namespace {
@@ -81,14 +81,20 @@ TEST(OutputParser, TokensDecideWhereTheVocabularyHasThem) {
   EXPECT_EQ(Parse(AllTokens(), "a\x03{\"name\":\"f\",\"arguments\":{\"s\":\"</tool_call>\"}}\x04"),
             "C:a[call f {\"s\":\"</tool_call>\"}]");
   EXPECT_EQ(Parse(AllTokens(), "\x01thinking \x03{\"name\":\"f\"}\x04"), "R:thinking[call f {}]");
-  EXPECT_EQ(Parse({}, "a\x01" "b\x02" "c\x03" "d\x04"), "C:a<think>b</think>c<tool_call>d</tool_call>");
+  EXPECT_EQ(Parse({},
+                  "a\x01"
+                  "b\x02"
+                  "c\x03"
+                  "d\x04"),
+            "C:a<think>b</think>c<tool_call>d</tool_call>");
 }
 
 TEST(OutputParser, ToolCalls) {
-  EXPECT_EQ(Parse(All(),
-                  "Let me look.\n<tool_call>\n{\"name\": \"get\", \"arguments\": {\"a\": 1.50}}\n"
-                  "</tool_call>\n<tool_call>\n{\"arguments\": {}, \"name\": \"b\"}\n</tool_call>\n"),
-            "C:Let me look.[call get {\"a\": 1.50}][call b {}]");
+  EXPECT_EQ(
+      Parse(All(),
+            "Let me look.\n<tool_call>\n{\"name\": \"get\", \"arguments\": {\"a\": 1.50}}\n"
+            "</tool_call>\n<tool_call>\n{\"arguments\": {}, \"name\": \"b\"}\n</tool_call>\n"),
+      "C:Let me look.[call get {\"a\": 1.50}][call b {}]");
   EXPECT_EQ(Parse(All(), "<tool_call>{\"name\":\"f\",\"arguments\":\"{\\\"x\\\":1}\"}</tool_call>"),
             "[call f {\"x\":1}]");
   EXPECT_EQ(Parse(All(), "<tool_call>{\"name\":\"f\",\"parameters\":null}</tool_call>"),
@@ -107,8 +113,9 @@ TEST(OutputParser, BrokenToolCallsAreContentOrDropped) {
   EXPECT_EQ(Parse(All(), "x <tool_call>{\"name\":\"f\",\"argu", true), "C:x");
   EXPECT_EQ(Parse(All(), "<tool_call>nope</tool_call><tool_call>{\"name\":\"f\"}</tool_call>"),
             "C:<tool_call>nope</tool_call>[call f {}]");
-  EXPECT_EQ(Parse(All(), "<tool_call>{\"name\":\"f\",\"arguments\":{\"s\":\"</tool_call>\"}}"
-                         "</tool_call>"),
+  EXPECT_EQ(Parse(All(),
+                  "<tool_call>{\"name\":\"f\",\"arguments\":{\"s\":\"</tool_call>\"}}"
+                  "</tool_call>"),
             "[call f {\"s\":\"</tool_call>\"}]");
 }
 
@@ -120,10 +127,28 @@ TEST(OutputParser, ForcedCallStartsInside) {
 }
 
 TEST(OutputParser, TheCutsDoNotMatter) {
-  static const char* const kParts[] = {
-      "<think>", "</think>", "<tool_call>", "</tool_call>", "\x01", "\x02", "\x03", "\x04", "\n",
-      " ", "<", "</", "think", ">", "{\"name\":\"f\",\"arguments\":{\"k\":\"v\"}}", "\"", "text",
-      "<tool_", "call>", "\xE6\xAD\xA3", "{", "}"};
+  static const char* const kParts[] = {"<think>",
+                                       "</think>",
+                                       "<tool_call>",
+                                       "</tool_call>",
+                                       "\x01",
+                                       "\x02",
+                                       "\x03",
+                                       "\x04",
+                                       "\n",
+                                       " ",
+                                       "<",
+                                       "</",
+                                       "think",
+                                       ">",
+                                       "{\"name\":\"f\",\"arguments\":{\"k\":\"v\"}}",
+                                       "\"",
+                                       "text",
+                                       "<tool_",
+                                       "call>",
+                                       "\xE6\xAD\xA3",
+                                       "{",
+                                       "}"};
   std::mt19937 random(4);
   for (int round = 0; round < 20000; ++round) {
     std::string text;
@@ -140,8 +165,8 @@ TEST(OutputParser, TheCutsDoNotMatter) {
   }
 }
 
-std::string Stop(const std::vector<std::string>& stops, const std::string& text, std::mt19937* random,
-                 std::string* matched) {
+std::string Stop(const std::vector<std::string>& stops, const std::string& text,
+                 std::mt19937* random, std::string* matched) {
   StopMatcher matcher(stops);
   std::string out;
   for (size_t i = 0; i < text.size();) {

@@ -1,4 +1,5 @@
-// The way to compute and kvstore as the API sees it. Free of gRPC: tests put a scripted engine here.
+// The way to compute and kvstore as the API sees it. Free of gRPC: tests put a scripted engine
+// here.
 #pragma once
 
 #include <functional>

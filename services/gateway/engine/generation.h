@@ -1,7 +1,7 @@
-// One answer, however many engine calls it takes. If compute dies, the generation starts again as soon
-// as compute is back: before the first token as it was, later with the tokens so far appended to the
-// prompt and `resumed_tokens` set. Since noise depends on (seed, position) only, the answer goes on as
-// if nothing had happened.
+// One answer, however many engine calls it takes. If compute dies, the generation starts again as
+// soon as compute is back: before the first token as it was, later with the tokens so far appended
+// to the prompt and `resumed_tokens` set. Since noise depends on (seed, position) only, the answer
+// goes on as if nothing had happened.
 //
 // Used on the server's thread; the engine's callbacks only fill an inbox and ring `wake`.
 #pragma once

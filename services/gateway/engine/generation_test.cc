@@ -1,10 +1,10 @@
 #include "services/gateway/engine/generation.h"
 
+#include <gtest/gtest.h>
+
 #include <thread>
 
 #include "services/gateway/testing/fake_engine.h"
-
-#include <gtest/gtest.h>
 
 namespace strata::gateway {
 namespace {
@@ -137,7 +137,9 @@ TEST(Generation, DestroyingCancels) {
     script.hangs = true;
     return script;
   });
-  { const Generation generation(&engine, v1::GenerateRequest(), "", Quick(), [] {}); }
+  {
+    const Generation generation(&engine, v1::GenerateRequest(), "", Quick(), [] {});
+  }
   for (int i = 0; i < 1000 && engine.running() > 0; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

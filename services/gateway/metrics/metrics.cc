@@ -46,7 +46,8 @@ struct Metrics::Impl {
       OneCounter("strata:connections_refused_total", "Connections over the cap");
   Counter& resumed =
       OneCounter("strata:resumed_total", "Times an answer went on after compute failed");
-  Counter& prompt_tokens = OneCounter("strata:prompt_tokens_total", "Prompt tokens, cached included");
+  Counter& prompt_tokens =
+      OneCounter("strata:prompt_tokens_total", "Prompt tokens, cached included");
   Counter& cached_tokens =
       OneCounter("strata:cached_tokens_total", "Prompt tokens taken from stored state");
   Counter& generated_tokens = OneCounter("strata:generation_tokens_total", "Generated tokens");
@@ -64,11 +65,13 @@ struct Metrics::Impl {
 
   Counter& l_prompt_tokens =
       OneCounter("llamacpp:prompt_tokens_total", "Prompt tokens that were read");
-  Counter& l_prompt_seconds = OneCounter("llamacpp:prompt_seconds_total", "Time spent reading them");
+  Counter& l_prompt_seconds =
+      OneCounter("llamacpp:prompt_seconds_total", "Time spent reading them");
   Counter& l_tokens = OneCounter("llamacpp:tokens_predicted_total", "Generated tokens");
   Counter& l_seconds =
       OneCounter("llamacpp:tokens_predicted_seconds_total", "Time spent generating them");
-  Gauge& l_prompt_rate = OneGauge("llamacpp:prompt_tokens_seconds", "Mean prompt tokens per second");
+  Gauge& l_prompt_rate =
+      OneGauge("llamacpp:prompt_tokens_seconds", "Mean prompt tokens per second");
   Gauge& l_rate = OneGauge("llamacpp:predicted_tokens_seconds", "Mean generated tokens per second");
   Gauge& l_processing = OneGauge("llamacpp:requests_processing", "Requests that generate");
   Gauge& l_deferred = OneGauge("llamacpp:requests_deferred", "Requests in the queue");
@@ -155,8 +158,8 @@ std::string Metrics::Text(const Gauges& gauges, const EngineStatus& engine) {
     const v1::ComputeStatusResponse& c = engine.compute;
     m.kv_pages.Set(number(c.kv_pages_total()));
     m.kv_pages_used.Set(number(c.kv_pages_used()));
-    m.kv_usage.Set(c.kv_pages_total() == 0 ? 0
-                                           : number(c.kv_pages_used()) / number(c.kv_pages_total()));
+    m.kv_usage.Set(
+        c.kv_pages_total() == 0 ? 0 : number(c.kv_pages_used()) / number(c.kv_pages_total()));
     m.expert_hits.Set(number(c.expert_hits()));
     m.expert_misses.Set(number(c.expert_misses()));
     m.expert_wait.Set(number(c.expert_wait_us()) * 1e-6);

@@ -1,5 +1,5 @@
-// What the gateway counts, as Prometheus text. Names: `strata:` for ours, and the `llamacpp:` ones that
-// existing dashboards read. Thread-safe.
+// What the gateway counts, as Prometheus text. Names: `strata:` for ours, and the `llamacpp:` ones
+// that existing dashboards read. Thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -31,9 +31,9 @@ absl::StatusOr<std::unique_ptr<Admission::Ticket>> Admission::Enter(
     const std::string& client, uint32_t weight, std::function<void()> on_granted) {
   const bool runs_at_once = waiting_ == 0 && running_ + weight <= slots_;
   if (!runs_at_once && waiting_ >= max_waiting_) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("The queue is full (", waiting_, " requests wait); try again in ",
-                     RetryAfterSeconds(), " s."));
+    return absl::ResourceExhaustedError(absl::StrCat("The queue is full (", waiting_,
+                                                     " requests wait); try again in ",
+                                                     RetryAfterSeconds(), " s."));
   }
   std::unique_ptr<Ticket> ticket(new Ticket);
   ticket->owner_ = this;

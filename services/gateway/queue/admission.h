@@ -1,9 +1,9 @@
 // Whose turn it is. A bounded queue in front of compute: as many requests run as compute has
-// sequences; the others wait, first come first served among one client's requests and in turn between
-// clients, so an agent with fifty requests does not shut out a person with one.
+// sequences; the others wait, first come first served among one client's requests and in turn
+// between clients, so an agent with fifty requests does not shut out a person with one.
 //
-// Not thread-safe: used on the server's thread only. Free of sockets, so its order is tested as plain
-// data.
+// Not thread-safe: used on the server's thread only. Free of sockets, so its order is tested as
+// plain data.
 #pragma once
 
 #include <chrono>
@@ -53,9 +53,9 @@ class Admission {
   void SetSlots(uint32_t slots);
   uint32_t slots() const { return slots_; }
 
-  // A place for a request that needs `weight` sequences at once (n > 1). `on_granted` is called when
-  // it may start, not from within Enter: look at granted() first. ResourceExhausted if the queue is
-  // full. The Admission must outlive its tickets.
+  // A place for a request that needs `weight` sequences at once (n > 1). `on_granted` is called
+  // when it may start, not from within Enter: look at granted() first. ResourceExhausted if the
+  // queue is full. The Admission must outlive its tickets.
   absl::StatusOr<std::unique_ptr<Ticket>> Enter(const std::string& client, uint32_t weight,
                                                 std::function<void()> on_granted);
 

@@ -1,9 +1,9 @@
 #include "services/gateway/queue/admission.h"
 
+#include <gtest/gtest.h>
+
 #include <random>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 namespace strata::gateway {
 namespace {

@@ -101,10 +101,9 @@ std::unique_ptr<EngineCall> FakeEngine::Generate(v1::GenerateRequest request, st
     progress.mutable_progress()->set_cached_tokens(script.cached_tokens);
     callbacks.on_event(progress);
     size_t sent = request.resumed_tokens();
-    const size_t limit =
-        request.max_tokens() == 0
-            ? script.tokens.size()
-            : std::min<size_t>(script.tokens.size(), request.max_tokens());
+    const size_t limit = request.max_tokens() == 0
+                             ? script.tokens.size()
+                             : std::min<size_t>(script.tokens.size(), request.max_tokens());
     while (sent < limit) {
       if (flag->Wait(script.delay)) return give_up();
       v1::GenerateEvent event;

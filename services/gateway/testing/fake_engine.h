@@ -1,5 +1,5 @@
-// A scripted engine: a test says what a prompt is answered with, and sees what was asked and what was
-// cancelled. Tokens come from a thread of its own, as from gRPC.
+// A scripted engine: a test says what a prompt is answered with, and sees what was asked and what
+// was cancelled. Tokens come from a thread of its own, as from gRPC.
 #pragma once
 
 #include <atomic>

@@ -53,8 +53,8 @@ absl::StatusOr<std::vector<TextPart>> TinyModel::Render(const json::object& vari
     parts.push_back({role == "assistant" ? "<|assistant|>" : "<|user|>", true});
     const json::value* content = message.as_object().if_contains("content");
     if (content != nullptr) {
-      parts.push_back({content->is_string() ? std::string(content->as_string()) : ToJson(*content),
-                       false});
+      parts.push_back(
+          {content->is_string() ? std::string(content->as_string()) : ToJson(*content), false});
     }
     parts.push_back({"<|end|>", true});
   }

@@ -1,5 +1,5 @@
-// A model of 1024 tokens for tests: 0..255 are bytes, then a few words and markers, so that a test can
-// cut any text into tokens as it likes.
+// A model of 1024 tokens for tests: 0..255 are bytes, then a few words and markers, so that a test
+// can cut any text into tokens as it likes.
 #pragma once
 
 #include <map>
@@ -12,8 +12,8 @@ namespace strata::gateway::testing {
 
 class TinyModel : public Model {
  public:
-  static constexpr uint32_t kEnd = 256;  // "<|end|>", control, ends a generation
-  static constexpr uint32_t kBos = 257;  // "<|bos|>", control
+  static constexpr uint32_t kEnd = 256;        // "<|end|>", control, ends a generation
+  static constexpr uint32_t kBos = 257;        // "<|bos|>", control
   static constexpr uint32_t kUser = 258;       // "<|user|>", control
   static constexpr uint32_t kAssistant = 259;  // "<|assistant|>", control
   static constexpr uint32_t kFirstWord = 300;
