@@ -1,6 +1,7 @@
 #include "common/shm/attach_server.h"
 
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -70,6 +71,10 @@ absl::StatusOr<AttachedClient> AnswerHello(UniqueFd socket, const SharedRegions&
 }
 
 void Refuse(int socket, const absl::Status& reason) {
+  // A hello left unread would turn the close that follows into a reset, and the reason be lost.
+  char unread[sizeof(ClientHello)];
+  while (recv(socket, unread, sizeof(unread), MSG_DONTWAIT) > 0) {
+  }
   ServerHello hello;
   hello.code = static_cast<uint32_t>(reason.code());
   const size_t length = std::min(reason.message().size(), hello.error.size() - 1);

@@ -29,6 +29,14 @@ absl::StatusOr<UniqueFd> NewSocket(int flags) {
   return fd;
 }
 
+// A peer that went away is an ordinary event here, and the caller tries again.
+absl::Status SocketError(int error, std::string_view what) {
+  if (error == ECONNRESET || error == EPIPE) {
+    return absl::UnavailableError(absl::StrCat(A(what), ": the other side closed it"));
+  }
+  return ErrnoStatus(error, what);
+}
+
 }  // namespace
 
 absl::StatusOr<UniqueFd> ListenOn(const std::string& path, mode_t mode) {
@@ -91,7 +99,7 @@ absl::Status SendMessage(int socket, std::span<const std::byte> bytes, std::span
   do {
     sent = sendmsg(socket, &message, MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
-  if (sent < 0) return ErrnoStatus(errno, "cannot send on the attach socket");
+  if (sent < 0) return SocketError(errno, "cannot send on the attach socket");
   return absl::OkStatus();
 }
 
@@ -108,7 +116,7 @@ absl::StatusOr<size_t> ReceiveMessage(int socket, std::span<std::byte> buffer,
   do {
     got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
   } while (got < 0 && errno == EINTR);
-  if (got < 0) return ErrnoStatus(errno, "cannot receive on the attach socket");
+  if (got < 0) return SocketError(errno, "cannot receive on the attach socket");
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
        header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;

@@ -18,9 +18,9 @@ namespace strata::shm {
 inline constexpr uint64_t kMagic = 0x31656e616c505845;  // "EXPlane1"
 inline constexpr uint32_t kVersion = 1;
 
-inline constexpr uint32_t kMaxParts = 3;           // gate, up, down; or gate_up, down
-inline constexpr uint32_t kMaxClients = 64;        // one bit each in the store's interest masks
-inline constexpr uint32_t kMaxClasses = 64;        // slot sizes
+inline constexpr uint32_t kMaxParts = 3;     // gate, up, down; or gate_up, down
+inline constexpr uint32_t kMaxClients = 63;  // a bit each in the store's masks, and one for itself
+inline constexpr uint32_t kMaxClasses = 64;  // slot sizes
 inline constexpr uint32_t kMaxOutstanding = 1024;  // experts a client may wait for at a time
 inline constexpr uint32_t kRequestRing = 4096;     // entries; power of two
 inline constexpr uint32_t kFailureRing = 1024;     // entries; power of two, >= kMaxOutstanding

@@ -1,0 +1,284 @@
+// The client against a real store: in threads here, in processes in expert_plane_fault_test.cc.
+#include "services/compute/experts/arena_expert_source.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "services/expertstore/test_support.h"
+
+namespace strata::compute {
+namespace {
+
+using expertstore::DataPlaneOptions;
+using expertstore::FakeFactory;
+using expertstore::OptionsFor;
+using expertstore::ReadOp;
+using expertstore::RunningPlane;
+using expertstore::TestModel;
+using ::testing::HasSubstr;
+
+constexpr int kReadyMs = 20000;
+
+ArenaExpertSource::Options ClientOptions(const DataPlaneOptions& options) {
+  return {options.attach_path, options.fingerprint, 200};
+}
+
+// Bytes of an arena with room for `percent` of the experts.
+uint64_t ArenaFor(const TestModel& model, uint64_t percent) {
+  const auto plan = expertstore::PlanSlots(model.geometry, 1ull << 40, 1);
+  return plan->all_bytes * percent / 100;
+}
+
+std::vector<ExpertId> Choose(std::mt19937& random, uint16_t layer, uint32_t experts,
+                             uint32_t count) {
+  std::vector<uint16_t> all(experts);
+  for (uint32_t i = 0; i < experts; ++i) all[i] = static_cast<uint16_t>(i);
+  std::shuffle(all.begin(), all.end(), random);
+  std::vector<ExpertId> chosen;
+  for (uint32_t i = 0; i < count; ++i) chosen.push_back({layer, all[i]});
+  return chosen;
+}
+
+// Runs one batch and checks ids, positions and every byte.
+absl::Status RunBatch(ExpertSource& source, const TestModel& model,
+                      std::span<const ExpertId> experts,
+                      ExpertPriority priority = ExpertPriority::kDecode) {
+  source.Begin(experts, priority);
+  std::set<uint32_t> seen;
+  for (;;) {
+    const auto ready = source.Next();
+    if (!ready.ok()) {
+      source.End();
+      return ready.status();
+    }
+    if (ready->empty()) break;
+    for (const ReadyExpert& expert : *ready) {
+      EXPECT_TRUE(seen.insert(expert.position).second);
+      EXPECT_EQ(experts[expert.position], expert.id);
+      EXPECT_TRUE(model.Same(expert.id.layer, expert.id.index, expert.parts.part))
+          << "layer " << expert.id.layer << " expert " << expert.id.index;
+    }
+  }
+  source.End();
+  EXPECT_EQ(seen.size(), experts.size());
+  return absl::OkStatus();
+}
+
+TEST(ArenaExpertSource, MissesBecomeHits) {
+  const TestModel model("hits");
+  DataPlaneOptions options = OptionsFor(model, "hits");
+  RunningPlane plane(options);
+  ArenaExpertSource source(ClientOptions(options));
+  ASSERT_TRUE(source.WaitUntilReady(kReadyMs).ok());
+  for (int round = 0; round < 2; ++round) {
+    for (uint16_t layer = 1; layer <= 3; ++layer) {
+      std::vector<ExpertId> all;
+      for (uint16_t e = 0; e < 16; ++e) all.push_back({layer, e});
+      ASSERT_TRUE(RunBatch(source, model, all).ok());
+    }
+  }
+  EXPECT_GE(source.counters().hits, 48u);
+  EXPECT_EQ(source.counters().hits + source.counters().misses, 96u);
+  const auto status = plane->Status();
+  EXPECT_EQ(status.counts.resident, 48u);
+  EXPECT_EQ(status.counts.hits, source.counters().hits);
+  EXPECT_EQ(status.clients, 1u);
+  EXPECT_EQ(status.counts.evictions, 0u);
+}
+
+TEST(ArenaExpertSource, BackgroundLoadFillsTheArenaOnItsOwn) {
+  const TestModel model("background");
+  RunningPlane plane(OptionsFor(model, "background"));
+  while (plane->Status().counts.resident < 48) std::this_thread::yield();
+  const auto status = plane->Status();
+  EXPECT_EQ(status.counts.background_left, 0u);
+  EXPECT_EQ(status.counts.misses, 0u);
+}
+
+// An arena of a quarter of the experts, batches larger than the arena's classes, several clients
+// at once: every byte right, and everybody finishes.
+TEST(ArenaExpertSource, SmallArenaServesSeveralClientsWithoutDeadlock) {
+  const TestModel model("small", 4, 32);
+  DataPlaneOptions options = OptionsFor(model, "small");
+  options.arena_bytes = ArenaFor(model, 25);
+  RunningPlane plane(options);
+  std::vector<std::thread> threads;
+  std::atomic<uint64_t> served{0};
+  for (int c = 0; c < 4; ++c) {
+    threads.emplace_back([&, c] {
+      ArenaExpertSource source(ClientOptions(options));
+      ASSERT_TRUE(source.WaitUntilReady(kReadyMs).ok());
+      std::mt19937 random(c);
+      for (int step = 0; step < 15; ++step) {
+        for (uint16_t layer = 1; layer <= 4; ++layer) {
+          const uint32_t count = step % 5 == 4 ? 32 : 8;
+          const auto experts = Choose(random, layer, 32, count);
+          const auto priority = c == 3 ? ExpertPriority::kPrompt : ExpertPriority::kDecode;
+          const absl::Status status = RunBatch(source, model, experts, priority);
+          ASSERT_TRUE(status.ok()) << status;
+          served += count;
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(served.load(), 4u * 4 * (12 * 8 + 3 * 32));
+  const auto status = plane->Status();
+  EXPECT_GT(status.counts.evictions, 100u);
+  EXPECT_LE(status.counts.resident, status.slots);
+}
+
+// The extreme: one slot per size class.
+TEST(ArenaExpertSource, OneSlotStillServesEverybody) {
+  const TestModel model("one");
+  DataPlaneOptions options = OptionsFor(model, "one");
+  const auto plan = expertstore::PlanSlots(model.geometry, 1ull << 40, 1);
+  options.arena_bytes = plan->least_bytes;
+  RunningPlane plane(options);
+  EXPECT_EQ(plane->Status().slots, 2u);
+  std::vector<std::thread> threads;
+  for (int c = 0; c < 3; ++c) {
+    threads.emplace_back([&, c] {
+      ArenaExpertSource source(ClientOptions(options));
+      ASSERT_TRUE(source.WaitUntilReady(kReadyMs).ok());
+      std::mt19937 random(c);
+      for (int step = 0; step < 10; ++step) {
+        const auto experts = Choose(random, 1 + step % 3, 16, 6);
+        const absl::Status status = RunBatch(source, model, experts);
+        ASSERT_TRUE(status.ok()) << status;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(ArenaExpertSource, EndCancelsWhatWasNotWaitedFor) {
+  const TestModel model("cancel", 4, 32);
+  DataPlaneOptions options = OptionsFor(model, "cancel");
+  options.arena_bytes = ArenaFor(model, 25);
+  RunningPlane plane(options);
+  ArenaExpertSource source(ClientOptions(options));
+  ASSERT_TRUE(source.WaitUntilReady(kReadyMs).ok());
+  std::mt19937 random(4);
+  for (int step = 0; step < 200; ++step) {
+    const auto experts = Choose(random, 1 + step % 4, 32, 32);
+    source.Begin(experts, ExpertPriority::kDecode);
+    if (step % 2 == 0) {
+      ASSERT_TRUE(source.Next().ok());
+    }
+    source.End();
+  }
+  // Nothing is left held or pinned: a whole pass still works.
+  for (uint16_t layer = 1; layer <= 4; ++layer) {
+    ASSERT_TRUE(RunBatch(source, model, Choose(random, layer, 32, 32)).ok());
+  }
+}
+
+TEST(ArenaExpertSource, LookAheadIsReadWithoutAnyoneWaiting) {
+  const TestModel model("ahead", 4, 32);
+  DataPlaneOptions options = OptionsFor(model, "ahead");
+  options.arena_bytes = ArenaFor(model, 25);
+  RunningPlane plane(options);
+  ArenaExpertSource source(ClientOptions(options));
+  ASSERT_TRUE(source.WaitUntilReady(kReadyMs).ok());
+  std::mt19937 random(4);
+  for (int step = 0; step < 40; ++step) {
+    const auto experts = Choose(random, 1 + step % 4, 32, 4);
+    const uint64_t hits = source.counters().hits;
+    source.LookAhead(experts);
+    // A guess may be dropped; most must arrive.
+    for (int i = 0; i < 200 && plane->Status().reads_in_flight + plane->Status().reads_waiting > 0;
+         ++i) {
+      std::this_thread::yield();
+    }
+    ASSERT_TRUE(RunBatch(source, model, experts).ok());
+    if (step == 39) {
+      EXPECT_GT(source.counters().hits, hits);
+    }
+  }
+  EXPECT_GT(source.counters().hits, 80u);
+}
+
+TEST(ArenaExpertSource, AReadErrorIsClearAndHarmsNobodyElse) {
+  const TestModel model("error");
+  DataPlaneOptions options = OptionsFor(model, "error");
+  // Expert 5 of layer 2 cannot be read.
+  const auto& bad = model.geometry.layers[1].parts[1];
+  const uint64_t bad_offset = bad.offset + 5 * bad.bytes_per_expert;
+  RunningPlane plane(options, FakeFactory([&](const ReadOp& op) -> std::optional<int64_t> {
+                       const bool hit = op.file == bad.file && op.offset <= bad_offset &&
+                                        bad_offset < op.offset + op.bytes;
+                       // The neighbour's read ends in the same block; only the whole one fails.
+                       if (hit && bad_offset - op.offset < 4096) return -EIO;
+                       return std::nullopt;
+                     }));
+  ArenaExpertSource source(ClientOptions(options));
+  ASSERT_TRUE(source.WaitUntilReady(kReadyMs).ok());
+  std::vector<ExpertId> all;
+  for (uint16_t e = 0; e < 16; ++e) all.push_back({2, e});
+  const absl::Status status = RunBatch(source, model, all);
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.message()), HasSubstr(model.geometry.files[1]));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("offset"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("Input/output error"));
+  // The others are fine, also after the error.
+  ASSERT_TRUE(RunBatch(source, model, std::vector<ExpertId>{{2, 7}, {2, 8}, {1, 5}}).ok());
+  EXPECT_FALSE(RunBatch(source, model, std::vector<ExpertId>{{2, 5}}).ok());
+  ASSERT_TRUE(RunBatch(source, model, std::vector<ExpertId>{{3, 5}}).ok());
+  EXPECT_GE(plane->Status().read_errors, 4u);
+}
+
+TEST(ArenaExpertSource, UnavailableWithoutAStoreAndReadyOnceThereIsOne) {
+  const TestModel model("late");
+  DataPlaneOptions options = OptionsFor(model, "late");
+  ArenaExpertSource source(ClientOptions(options));
+  EXPECT_EQ(source.WaitUntilReady(30).code(), absl::StatusCode::kUnavailable);
+  const std::vector<ExpertId> experts = {{1, 3}, {1, 4}};
+  EXPECT_EQ(RunBatch(source, model, experts).code(), absl::StatusCode::kUnavailable);
+  source.LookAhead(experts);
+  for (int restart = 1; restart <= 3; ++restart) {
+    RunningPlane plane(options);
+    ASSERT_TRUE(source.WaitUntilReady(kReadyMs).ok());
+    // The old store's end may still have to be noticed.
+    absl::Status status = RunBatch(source, model, experts);
+    while (absl::IsUnavailable(status)) status = RunBatch(source, model, experts);
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(source.counters().connections, static_cast<uint64_t>(restart));
+  }
+}
+
+TEST(ArenaExpertSource, RefusesAStoreOfAnotherModel) {
+  const TestModel model("other");
+  DataPlaneOptions options = OptionsFor(model, "other");
+  RunningPlane plane(options);
+  ArenaExpertSource::Options wrong = ClientOptions(options);
+  wrong.fingerprint[0] ^= 1;
+  ArenaExpertSource source(wrong);
+  absl::Status status;
+  do {
+    status = source.WaitUntilReady(50);
+  } while (absl::IsUnavailable(status));
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("another model"));
+}
+
+TEST(ArenaExpertSource, ExpertsOutsideTheModelAreAnError) {
+  const TestModel model("outside");
+  DataPlaneOptions options = OptionsFor(model, "outside");
+  RunningPlane plane(options);
+  ArenaExpertSource source(ClientOptions(options));
+  ASSERT_TRUE(source.WaitUntilReady(kReadyMs).ok());
+  for (const ExpertId id : {ExpertId{0, 0}, ExpertId{1, 16}, ExpertId{9, 0}}) {
+    const std::vector<ExpertId> experts = {{1, 1}, id};
+    EXPECT_EQ(RunBatch(source, model, experts).code(), absl::StatusCode::kInvalidArgument);
+  }
+  ASSERT_TRUE(RunBatch(source, model, std::vector<ExpertId>{{1, 1}}).ok());
+}
+
+}  // namespace
+}  // namespace strata::compute

@@ -1,0 +1,115 @@
+#include "services/expertstore/arena/arena.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "common/base/log.h"
+#include "common/base/status.h"
+#include "common/shm/memfd.h"
+#include "services/expertstore/arena/memory_budget.h"
+
+namespace strata::expertstore {
+namespace {
+
+constexpr uint64_t kHuge = 2 << 20;
+constexpr uint64_t kPieceLimit = 1ull << 30;
+// MADV_POPULATE_WRITE, since Linux 5.14; Debian's older libc headers lack the name.
+constexpr int kPopulateWrite = 23;
+
+uint64_t ReservedHugeBytes() {
+  std::ifstream in("/proc/meminfo");
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (MemInfoField(text, "Hugepagesize") != kHuge) return 0;
+  return MemInfoField(text, "HugePages_Free").value_or(0) * kHuge;
+}
+
+struct Memory {
+  UniqueFd fd;
+  MemoryMap map;
+};
+
+absl::StatusOr<Memory> Reserve(uint64_t bytes, bool huge_tlb) {
+  Memory memory;
+  STRATA_ASSIGN_OR_RETURN(memory.fd, shm::CreateMemfd("strata-arena", bytes, huge_tlb));
+  STRATA_ASSIGN_OR_RETURN(memory.map, MemoryMap::Shared(memory.fd.get(), bytes, true));
+  return memory;
+}
+
+// Makes all pages present; returns how many bytes are.
+uint64_t Populate(MemoryMap& map) {
+  constexpr uint64_t kStep = 64 << 20;
+  for (uint64_t at = 0; at < map.size(); at += kStep) {
+    const uint64_t bytes = std::min(kStep, map.size() - at);
+    while (madvise(map.data() + at, bytes, kPopulateWrite) != 0) {
+      if (errno == EINVAL) return map.size();  // a kernel before 5.14 populates on first use
+      if (errno != EINTR && errno != EAGAIN) return at;
+    }
+  }
+  return map.size();
+}
+
+}  // namespace
+
+absl::StatusOr<Arena> Arena::Create(uint64_t bytes, uint64_t least) {
+  bytes = (bytes + kHuge - 1) / kHuge * kHuge;
+  Arena arena;
+  if (ReservedHugeBytes() >= bytes) {
+    absl::StatusOr<Memory> memory = Reserve(bytes, /*huge_tlb=*/true);
+    if (memory.ok() && Populate(memory->map) == bytes) {
+      arena.fd_ = std::move(memory->fd);
+      arena.map_ = std::move(memory->map);
+      arena.huge_ = true;
+      return arena;
+    }
+  }
+  for (uint64_t size = bytes; size >= std::max(least, kHuge);) {
+    uint64_t got = size / 2;
+    {
+      absl::StatusOr<Memory> memory = Reserve(size, /*huge_tlb=*/false);
+      if (memory.ok()) {
+        // Advice, heeded where /sys/kernel/mm/transparent_hugepage/shmem_enabled allows it.
+        arena.huge_ = madvise(memory->map.data(), size, MADV_HUGEPAGE) == 0;
+        got = Populate(memory->map);
+        if (got == size) {
+          arena.fd_ = std::move(memory->fd);
+          arena.map_ = std::move(memory->map);
+          return arena;
+        }
+      }
+    }  // what was got is given back before the next try
+    // A little less than what was there, for everybody else's sake.
+    const uint64_t next = std::min(got - got / 8, size - kHuge) / kHuge * kHuge;
+    LogWarning("the system refused ", size, " bytes for the expert arena; trying ", next);
+    size = next;
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrCat("cannot get ", least,
+                   " bytes of memory for the smallest useful expert arena; free some "
+                   "memory or raise the limit of this service"));
+}
+
+absl::Status Arena::SealFor(bool sealed) {
+  return shm::Seal(fd_.get(), sealed ? shm::SealKind::kOwnerWrites : shm::SealKind::kFixedSize);
+}
+
+std::vector<std::span<std::byte>> RegistrationPieces(const SlotPlan& plan, std::byte* arena) {
+  std::vector<std::span<std::byte>> pieces;
+  for (const shm::ClassRecord& record : plan.classes) {
+    const uint64_t per_piece = kPieceLimit / record.slot_bytes;
+    if (per_piece == 0) return {};  // slots above the limit: unregistered reads work, too
+    for (uint64_t slot = 0; slot < record.slots; slot += per_piece) {
+      const uint64_t count = std::min<uint64_t>(per_piece, record.slots - slot);
+      pieces.emplace_back(arena + record.arena_offset + slot * record.slot_bytes,
+                          count * record.slot_bytes);
+    }
+  }
+  return pieces;
+}
+
+}  // namespace strata::expertstore

@@ -1,0 +1,73 @@
+#include "services/expertstore/arena/memory_budget.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <limits>
+
+namespace strata::expertstore {
+namespace {
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::optional<uint64_t> ParseNumber(std::string_view text) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc()) return std::nullopt;
+  return value;
+}
+
+// What follows `key` in the line of `text` that begins with it; empty without such a line.
+std::string_view FieldOf(std::string_view text, std::string_view key) {
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    if (line.starts_with(key)) {
+      const std::string_view value = line.substr(key.size());
+      return value.substr(std::min(value.size(), value.find_first_not_of(' ')));
+    }
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+  }
+  return {};
+}
+
+// What the group `path` ("/a/b") and its ancestors leave.
+uint64_t GroupHeadroom(const std::string& root, std::string path) {
+  uint64_t headroom = std::numeric_limits<uint64_t>::max();
+  for (;;) {
+    const std::string folder = root + "/sys/fs/cgroup" + path + "/";
+    const auto limit = ParseNumber(ReadAll(folder + "memory.max"));  // "max" is no number
+    const auto used = ParseNumber(ReadAll(folder + "memory.current"));
+    if (limit && used) {
+      const std::string stat = ReadAll(folder + "memory.stat");
+      const uint64_t cache = ParseNumber(FieldOf(stat, "inactive_file ")).value_or(0) +
+                             ParseNumber(FieldOf(stat, "active_file ")).value_or(0);
+      const uint64_t hard_used = *used - std::min(*used, cache);
+      headroom = std::min(headroom, *limit - std::min(*limit, hard_used));
+    }
+    if (path.empty() || path == "/") return headroom;
+    path.resize(path.rfind('/'));
+  }
+}
+
+}  // namespace
+
+std::optional<uint64_t> MemInfoField(std::string_view text, std::string_view name) {
+  const std::string_view field = FieldOf(text, std::string(name) + ":");
+  const auto value = ParseNumber(field);
+  if (!value) return std::nullopt;
+  return field.ends_with("kB") ? *value * 1024 : *value;
+}
+
+uint64_t FreeMemory(const std::string& root) {
+  uint64_t free = MemInfoField(ReadAll(root + "/proc/meminfo"), "MemAvailable").value_or(0);
+  const std::string groups = ReadAll(root + "/proc/self/cgroup");
+  const std::string_view own = FieldOf(groups, "0::");  // the line of cgroup v2
+  if (own.starts_with('/')) free = std::min(free, GroupHeadroom(root, std::string(own)));
+  return free;
+}
+
+}  // namespace strata::expertstore

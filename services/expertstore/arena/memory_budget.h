@@ -1,0 +1,21 @@
+// How much memory may be taken: what the machine has free, and what the process's control groups
+// still allow.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace strata::expertstore {
+
+// Bytes that can be allocated without swapping (MemAvailable) or being killed (cgroup v2
+// memory.max of the own group and its ancestors, page cache counted as free). `root` is where /proc
+// and /sys are found: "" on a real machine.
+uint64_t FreeMemory(const std::string& root = "");
+
+// The value of "Name:  123 kB" in the text of /proc/meminfo, in bytes (or as a plain count where
+// there is no unit).
+std::optional<uint64_t> MemInfoField(std::string_view text, std::string_view name);
+
+}  // namespace strata::expertstore

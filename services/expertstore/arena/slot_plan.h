@@ -1,0 +1,60 @@
+// How the arena is cut into slots: from the model's expert geometry and a number of bytes to the
+// layer and class records of the residency table.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "common/gguf/expert_geometry.h"
+#include "common/shm/protocol.h"
+#include "services/expertstore/io/read_queue.h"
+
+#include "absl/status/statusor.h"
+
+namespace strata::expertstore {
+
+struct SlotPlan {
+  std::vector<shm::LayerRecord> layers;   // by layer number
+  std::vector<shm::ClassRecord> classes;  // one after the other in the arena
+  uint32_t experts = 0;
+  uint32_t slots = 0;
+  uint64_t bytes = 0;        // of all slots
+  uint64_t all_bytes = 0;    // that slots for all experts would take
+  uint64_t least_bytes = 0;  // that the fewest useful slots would take
+};
+
+// Layers whose experts need slots of (nearly) the same size share a class. When the bytes do not
+// suffice for all experts, every class gets its share by bytes, and at least `min_slots` slots (the
+// experts one token uses in a layer), or ResourceExhausted says how much is needed.
+absl::StatusOr<SlotPlan> PlanSlots(const gguf::ExpertGeometry& geometry, uint64_t bytes,
+                                   uint32_t min_slots);
+
+// Experts by number: where they are in the model and in its files.
+class ExpertMap {
+ public:
+  ExpertMap(const gguf::ExpertGeometry& geometry, const SlotPlan& plan);
+
+  struct Place {
+    uint32_t layer = 0;  // layer number
+    uint32_t index = 0;  // in the layer
+    uint32_t size_class = 0;
+  };
+  const Place& place(uint32_t expert) const { return places_[expert]; }
+  uint32_t experts() const { return static_cast<uint32_t>(places_.size()); }
+
+  // What to read to have `expert` in `slot` of the arena that begins at `arena`.
+  void Extents(uint32_t expert, uint32_t slot, std::byte* arena,
+               std::vector<Extent>* extents) const;
+  // All experts, in the order of their first part in the files.
+  std::vector<uint32_t> FileOrder() const;
+
+ private:
+  std::vector<shm::LayerRecord> layers_;
+  std::vector<shm::ClassRecord> classes_;
+  std::vector<std::array<uint32_t, shm::kMaxParts>> files_;  // of the parts, by layer number
+  std::vector<Place> places_;
+};
+
+}  // namespace strata::expertstore

@@ -1,0 +1,143 @@
+// The store's mind: which expert is where, who wants what, what is read next, what must go.
+//
+// One expert's life:
+//
+//            want, look-ahead           slot found              read ended
+//   absent ------------------> queued -------------> loading -------------> resident
+//     ^  ^                       |                      |                       |
+//     |  +-----------------------+                      | read failed           | chosen as victim
+//     |        nobody wants it any more                 v                       v
+//     +----------------------------------------------- absent <------------ draining
+//                                                             last pin gone
+//
+// The table shows queued as absent and draining as evicting. An expert that some client wants is
+// held: from its arrival until that client has pinned it (kDone) it is no victim. Clients hold
+// nothing while they wait (services/compute/experts/expert_source.h), so every slot comes free in
+// the end and no request waits for ever.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "common/shm/client_peer.h"
+#include "common/shm/table.h"
+#include "services/expertstore/arena/slot_plan.h"
+#include "services/expertstore/io/read_queue.h"
+#include "services/expertstore/policy/eviction_policy.h"
+
+#include "absl/status/status.h"
+
+namespace strata::expertstore {
+
+struct ResidencyCounts {
+  uint64_t resident = 0;
+  uint64_t hits = 0;
+  uint64_t misses = 0;
+  uint64_t evictions = 0;
+  uint64_t failed_loads = 0;
+  uint64_t background_left = 0;  // experts that the background load still means to read
+};
+
+// One thread. References must outlive it.
+class Residency {
+ public:
+  Residency(const SlotPlan& plan, const ExpertMap& map, std::byte* arena, shm::TableWriter& table,
+            ReadQueue& reads, EvictionPolicy& policy);
+
+  // `client` < kMaxClients, free; the peer lives until RemoveClient.
+  void AddClient(uint32_t client, shm::ClientPeer* peer);
+  void RemoveClient(uint32_t client);
+
+  // An error means that the client breaks the protocol and must be removed.
+  absl::Status Handle(uint32_t client, const shm::Request& request);
+  // The store's own wish, as by a client's look-ahead.
+  void LookAhead(uint32_t expert);
+
+  // What to read whenever nobody asks for anything, while there are free slots.
+  void SetBackgroundOrder(std::vector<uint32_t> order);
+
+  // Takes finished reads, frees drained slots, starts reads. To be called after anything happened.
+  // True: a slot is waited for, for the first time; take the clients' requests and call again
+  // before sleeping (see StoreStarved in arena_client.h).
+  bool Advance();
+  // A demand waits for a slot. Wake up now and then even if no client rings.
+  bool starved() const { return table_.starved(); }
+
+  // Reads the clients' use counters into the policy.
+  void CollectUses();
+
+  ResidencyCounts counts() const;
+
+ private:
+  enum class Phase : uint8_t { kAbsent, kQueued, kLoading, kResident, kDraining };
+  struct State {
+    uint64_t wanted = 0;  // bit per client that waits for it or has yet to pin it
+    uint64_t ahead = 0;   // bit per client (kStoreBit: the store) that asked for it ahead
+    Phase phase = Phase::kAbsent;
+    shm::Priority priority = shm::Priority::kBackground;  // while queued or loading
+    uint32_t slot = 0;                                    // from loading on
+  };
+  struct Client {
+    shm::ClientPeer* peer = nullptr;
+    uint32_t wants = 0;           // bits set in State::wanted
+    std::vector<uint32_t> ahead;  // experts with our bit in State::ahead, and stale ones
+  };
+  struct SizeClass {
+    std::vector<uint32_t> free_slots;
+    std::deque<uint32_t> victims;  // experts, least valuable first; some may have changed since
+    bool victims_pinned = false;   // they were chosen although pinned
+    uint32_t draining = 0;
+    uint32_t blocked = 0;    // demands that found no slot in this round
+    bool exhausted = false;  // no victim was left in this round
+  };
+  static constexpr uint64_t kStoreBit = 1ull << shm::kMaxClients;
+
+  void Want(uint32_t client, uint32_t expert, shm::Priority priority);
+  void Done(uint32_t client, uint32_t expert);
+  void AskAhead(uint64_t bit, uint32_t expert);
+  void CancelAhead(uint32_t client);
+  void Enqueue(uint32_t expert, shm::Priority priority);
+  // After a wish went away: stops what is now wanted by nobody.
+  void Reconsider(uint32_t expert);
+
+  void FinishLoads();
+  void FreeDrained();
+  void StartQueued(shm::Priority priority);
+  void StartBackground();
+  bool StartLoad(uint32_t expert, shm::Priority priority);
+  // A free slot, by evicting if need be. `demand`: somebody waits, so even a pinned expert may
+  // be marked to go.
+  bool TakeSlot(uint32_t class_index, bool demand, uint32_t* slot);
+  bool RankVictims(uint32_t class_index, bool pinned);
+  void Evicted(uint32_t expert);
+  bool Evictable(uint32_t expert) const {
+    return states_[expert].phase == Phase::kResident && states_[expert].wanted == 0;
+  }
+  bool Pinned(uint32_t slot) const;
+  void SetEntry(uint32_t expert, shm::EntryState state);
+
+  const SlotPlan& plan_;
+  const ExpertMap& map_;
+  std::byte* const arena_;
+  shm::TableWriter& table_;
+  ReadQueue& reads_;
+  EvictionPolicy& policy_;
+
+  std::vector<State> states_;      // by expert
+  std::vector<uint32_t> in_slot_;  // expert by slot, while the slot is taken
+  std::vector<SizeClass> classes_;
+  std::array<Client, shm::kMaxClients> clients_;
+  std::array<std::deque<uint32_t>, shm::kPriorities> queues_;  // queued experts, and stale ones
+  std::vector<uint32_t> draining_;
+  std::vector<uint32_t> background_;
+  size_t background_next_ = 0;
+  std::vector<Extent> extents_;               // scratch
+  std::vector<ReadQueue::Outcome> outcomes_;  // scratch
+  ResidencyCounts counts_;
+};
+
+}  // namespace strata::expertstore
