@@ -29,5 +29,10 @@ absl::Status FillDefaults(v1::Config& config);
 // The configuration that the command line asks for: --config, --set, --model, --runtime_dir,
 // --state_dir (flags are defined in this library's flags.cc).
 absl::StatusOr<v1::Config> FromFlags();
+// The same before FillDefaults, for a command that has defaults of its own to put in between.
+absl::StatusOr<v1::Config> FromFlagsWithoutDefaults();
+
+// Makes --help list the flags of all our files, named by their place in the source tree.
+void ShowOwnFlagsInHelp();
 
 }  // namespace strata::config

@@ -10,7 +10,6 @@
 
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
-#include "absl/flags/usage_config.h"
 
 namespace strata::rpc {
 namespace {
@@ -31,24 +30,12 @@ void KeepLargeBlocks() {
   mallopt(M_TOP_PAD, 16 << 20);
 }
 
-void ShowOurFlagsInHelp() {
-  absl::FlagsUsageConfig usage;
-  const auto ours = [](absl::string_view file) {
-    return file.find("common/") != absl::string_view::npos ||
-           file.find("services/") != absl::string_view::npos ||
-           file.find("cli/") != absl::string_view::npos;
-  };
-  usage.contains_help_flags = ours;
-  usage.contains_helpshort_flags = ours;
-  absl::SetFlagsUsageConfig(usage);
-}
-
 }  // namespace
 
 int DaemonMain(int argc, char** argv, std::string_view usage,
                absl::FunctionRef<absl::Status(const v1::Config&)> body) {
   absl::SetProgramUsageMessage(A(usage));
-  ShowOurFlagsInHelp();
+  config::ShowOwnFlagsInHelp();
   if (const auto rest = absl::ParseCommandLine(argc, argv); rest.size() > 1) {
     LogError("unexpected argument '", rest[1], "'; see --help");
     return 2;

@@ -1,0 +1,64 @@
+// The `strata` command.
+#include <array>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+#include "common/base/status.h"
+#include "common/config/config.h"
+
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+
+namespace strata::cli {
+namespace {
+
+constexpr std::array kCommands = {
+    Command{"run", "[--model=FILE]", "start all daemons here; Ctrl-C stops them", Run},
+    Command{"chat", "[--gateway=HOST:PORT]", "talk to a running gateway", Chat},
+    Command{"inspect", "[FILE]", "explain a model file and how it fits this machine", Inspect},
+    Command{"quantize", "IN OUT [--type=T]", "convert a model's matrices", Quantize},
+    Command{"bench", "[--model=FILE]", "measure prompt and generation speed", Bench},
+};
+
+std::string Usage() {
+  std::string text = "runs large mixture-of-experts models at home.\n\nCommands:\n";
+  for (const Command& command : kCommands) {
+    absl::StrAppend(&text, "  strata ", A(command.name), " ", A(command.arguments), "\n      ",
+                    A(command.summary), "\n");
+  }
+  return text;
+}
+
+}  // namespace
+
+absl::Status ExpectAtMost(std::span<const std::string> arguments, size_t most) {
+  if (arguments.size() <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("unexpected argument '", arguments[most], "'; see strata --help"));
+}
+
+int Main(int argc, char** argv) {
+  absl::SetProgramUsageMessage(Usage());
+  config::ShowOwnFlagsInHelp();
+  const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
+  if (rest.size() < 2) {
+    std::cerr << "strata " << Usage() << "\nFlags: strata --help\n";
+    return 2;
+  }
+  const std::vector<std::string> arguments(rest.begin() + 2, rest.end());
+  for (const Command& command : kCommands) {
+    if (command.name != rest[1]) continue;
+    const absl::Status status = command.run(arguments);
+    if (status.ok()) return 0;
+    std::cerr << "strata " << rest[1] << ": " << status.message() << "\n";
+    return absl::IsInvalidArgument(status) ? 2 : 1;
+  }
+  std::cerr << "strata: there is no command '" << rest[1] << "'; see strata --help\n";
+  return 2;
+}
+
+}  // namespace strata::cli
+
+int main(int argc, char** argv) { return strata::cli::Main(argc, argv); }
