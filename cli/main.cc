@@ -33,12 +33,6 @@ std::string Usage() {
 
 }  // namespace
 
-absl::Status ExpectAtMost(std::span<const std::string> arguments, size_t most) {
-  if (arguments.size() <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("unexpected argument '", arguments[most], "'; see strata --help"));
-}
-
 int Main(int argc, char** argv) {
   absl::SetProgramUsageMessage(Usage());
   config::ShowOwnFlagsInHelp();
