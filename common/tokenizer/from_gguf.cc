@@ -31,7 +31,8 @@ absl::Status ReadId(const gguf::Metadata& metadata, std::string_view name,
   if (value == nullptr) return absl::OkStatus();
   const std::optional<int64_t> number = value->AsInt();
   if (!number || *number > std::numeric_limits<uint32_t>::max()) {
-    return absl::InvalidArgumentError(absl::StrCat(key, " is not a token id"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(key, number ? absl::StrCat(" = ", *number) : "", " is not a token id"));
   }
   if (*number < 0 || *number == std::numeric_limits<uint32_t>::max()) return absl::OkStatus();
   *id = static_cast<uint32_t>(*number);

@@ -1,10 +1,10 @@
 // Token for token against llama.cpp, with published vocabularies and generated ones.
 #include <gtest/gtest.h>
-#include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <functional>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -14,6 +14,7 @@
 #include "common/gguf/writer.h"
 #include "common/tokenizer/byte_alphabet.h"
 #include "common/tokenizer/testing/corpus.h"
+#include "common/tokenizer/testing/large_stack.h"
 #include "common/tokenizer/testing/npm_vocabulary.h"
 #include "common/tokenizer/tokenizer.h"
 #include "common/tokenizer/unicode_class.h"
@@ -27,25 +28,6 @@
 
 namespace strata::tokenizer {
 namespace {
-
-// llama.cpp runs some pre-tokenizers through std::regex, which recurses for every character of a
-// word.
-void RunWithLargeStack(const std::function<void()>& work) {
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, size_t{1} << 29);
-  pthread_t thread;
-  ASSERT_EQ(pthread_create(
-                &thread, &attributes,
-                [](void* w) -> void* {
-                  (*static_cast<const std::function<void()>*>(w))();
-                  return nullptr;
-                },
-                const_cast<std::function<void()>*>(&work)),
-            0);
-  pthread_join(thread, nullptr);
-  pthread_attr_destroy(&attributes);
-}
 
 // One vocabulary in both implementations.
 struct Pair {

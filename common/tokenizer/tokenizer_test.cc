@@ -3,10 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <memory>
+#include <random>
+#include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
-#include "common/tokenizer/test_vocabulary.h"
+#include "common/tokenizer/testing/corpus.h"
+#include "common/tokenizer/testing/test_vocabulary.h"
 
 namespace strata::tokenizer {
 namespace {
@@ -223,6 +229,81 @@ TEST(FindToken, ByTextAndByPiece) {
   EXPECT_EQ(t->Piece(the), " t");
 }
 
+// A vocabulary with merges of every kind, for the properties below.
+TestVocabulary RichVocabulary(std::string_view pre) {
+  TestVocabulary v = ByteLevelVocabulary(pre);
+  std::mt19937_64 random(7);
+  const std::string text = GenerateText(20'000, 8, true);
+  std::set<std::string> known;
+  for (int i = 0; i < 3000; ++i) {
+    // Pieces of real characters and pieces that end inside one.
+    const size_t begin = random() % (text.size() - 8);
+    const size_t left = 1 + random() % 3;
+    const size_t right = 1 + random() % 3;
+    const std::string joined = text.substr(begin, left + right);
+    if (!known.insert(joined).second) continue;
+    v.MergeOnly(joined.substr(0, left), joined.substr(left));
+    if (v.Contains(BytesToAlphabet(joined))) continue;
+    v.Add(BytesToAlphabet(joined));
+  }
+  v.Add("<|im_start|>", TokenType::kControl);
+  v.Add("[user]", TokenType::kUserDefined);
+  return v;
+}
+
+TEST(Properties, DecodeOfEncodeIsTheText) {
+  for (const PreTokenizer& pre : KnownPreTokenizers()) {
+    const auto t = Build(RichVocabulary(pre.name));
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      const std::string text = GenerateText(1000, seed, true) + "<|im_start|>[user]";
+      ASSERT_EQ(t->Decode(t->Encode(text, seed % 2 == 0), true), text) << pre.name;
+    }
+  }
+}
+
+TEST(Properties, SegmentsEqualTheWhole) {
+  const auto t = Build(RichVocabulary("qwen2"));
+  std::mt19937_64 random(9);
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    const bool parse_special = seed % 2 == 0;
+    std::string text = GenerateText(200, seed, false);
+    text.insert(random() % text.size(), "<|im_start|>[user]");
+    std::vector<Segment> segments;
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t length = random() % 30;
+      segments.push_back({std::string_view(text).substr(begin, length), parse_special});
+      begin += length;
+    }
+    ASSERT_EQ(t->Encode(segments), t->Encode(text, parse_special)) << seed;
+  }
+}
+
+TEST(Properties, ThreadsGetTheSameTokens) {
+  const auto t = Build(RichVocabulary("qwen2"));
+  const auto fresh = Build(RichVocabulary("qwen2"));
+  const std::string text = GenerateText(50'000, 10, false);
+  const std::vector<uint32_t> expected = fresh->Encode(text, true);
+  std::vector<std::vector<uint32_t>> results(4);
+  std::vector<std::thread> threads;
+  for (auto& result : results) threads.emplace_back([&] { result = t->Encode(text, true); });
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& result : results) EXPECT_EQ(result, expected);
+}
+
+// Quadratic time would run into the time limit of the test.
+TEST(Properties, MegabyteWords) {
+  const auto t = Build(RichVocabulary("qwen2"));
+  TestVocabulary runs = ByteLevelVocabulary("qwen2");
+  runs.Merge("a", "a");
+  runs.Merge("aa", "aa");
+  const auto doubling = Build(runs);
+  for (const std::string& word : {std::string(2'000'000, 'a'), GenerateText(2'000'000, 11, true)}) {
+    // No EXPECT_EQ: it would print the difference of megabytes.
+    EXPECT_TRUE(t->Decode(t->Encode(word, false), false) == word);
+    EXPECT_TRUE(doubling->Decode(doubling->Encode(word, false), false) == word);
+  }
+}
+
 class SentencePiece : public ::testing::Test {
  protected:
   SentencePiece() : v_(SentencePieceVocabulary()) {
@@ -274,6 +355,14 @@ TEST_F(SentencePiece, TextNeverBecomesAControlToken) {
   t_ = Build(v_);
   EXPECT_THAT(t_->Encode("<s>", false), ElementsAre(Token("<s"), Token(">")));
   EXPECT_THAT(t_->Encode("<s>", true), ElementsAre(1));
+}
+
+TEST_F(SentencePiece, MegabyteWords) {
+  v_.Add("aa", TokenType::kNormal, -1);
+  t_ = Build(v_);
+  const std::string word(1'000'000, 'a');
+  EXPECT_TRUE(t_->Decode(t_->Encode(word, false), false) == word);
+  EXPECT_EQ(t_->Encode(word, false).size(), 500'000u + 1u);
 }
 
 TEST_F(SentencePiece, Errors) {

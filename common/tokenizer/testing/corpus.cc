@@ -125,7 +125,8 @@ class Generator {
     static constexpr std::string_view kEnds[] = {
         "s", "t", "re", "ve", "m",        "ll",  "d",  "S", "T", "RE", "Ve",  "lL",
         "M", "D", "x",  "r",  "\xC5\xBF", "rex", "sd", "",  "v", "L",  "LL's"};
-    Run(text, Below(2) == 0 ? 'a' : 'A', Below(2) == 0 ? 'z' : 'Z', 4);
+    if (Below(2) == 0) Run(text, 'a', 'z', 4);
+    if (Below(2) == 0) Run(text, 'A', 'Z', 4);
     *text += '\'';
     *text += kEnds[Below(std::size(kEnds))];
   }

@@ -1,6 +1,7 @@
 // Small vocabularies for this folder's tests.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <string>
@@ -33,6 +34,11 @@ class TestVocabulary {
   void MergeOnly(std::string_view left, std::string_view right) {
     strings_.push_back(BytesToAlphabet(left) + " " + BytesToAlphabet(right));
     vocabulary.merges.push_back(strings_.back());
+  }
+
+  bool Contains(std::string_view text) const {
+    return std::find(vocabulary.tokens.begin(), vocabulary.tokens.end(), text) !=
+           vocabulary.tokens.end();
   }
 
   Vocabulary vocabulary;
