@@ -1,0 +1,122 @@
+// strata-expertstore: keeps experts in shared memory and reads the others from the drive.
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "common/base/log.h"
+#include "common/base/status.h"
+#include "common/gguf/expert_geometry.h"
+#include "common/rpc/daemon.h"
+#include "common/rpc/server.h"
+#include "services/expertstore/service/expert_store_service.h"
+
+namespace strata::expertstore {
+namespace {
+
+constexpr std::chrono::milliseconds kGrace{2000};
+
+// Runs the plane on a thread of its own for the life of the object.
+class PlaneThread {
+ public:
+  explicit PlaneThread(DataPlane& plane) : plane_(plane), thread_([this] { plane_.Run(); }) {}
+  ~PlaneThread() {
+    plane_.Stop();
+    thread_.join();
+  }
+  PlaneThread(const PlaneThread&) = delete;
+  PlaneThread& operator=(const PlaneThread&) = delete;
+
+ private:
+  DataPlane& plane_;
+  std::thread thread_;
+};
+
+std::string TextOf(const gguf::Metadata& metadata, std::string_view key) {
+  const auto value = metadata.GetString(key);
+  return value.ok() ? std::string(*value) : std::string();
+}
+
+uint32_t ExpertsPerToken(const gguf::Metadata& metadata) {
+  const auto used =
+      metadata.GetUint(TextOf(metadata, "general.architecture") + ".expert_used_count");
+  return used.ok() ? static_cast<uint32_t>(std::clamp<uint64_t>(*used, 1, 1 << 16)) : 1;
+}
+
+ServedModel Describe(const gguf::Model& file, const gguf::ExpertGeometry& geometry) {
+  ServedModel model;
+  model.file = &file;
+  const auto hash = file.Fingerprint();
+  model.fingerprint.set_hash(hash.data(), hash.size());
+  model.fingerprint.set_architecture(TextOf(file.metadata(), "general.architecture"));
+  model.fingerprint.set_name(TextOf(file.metadata(), "general.name"));
+  model.geometry = geometry;
+  return model;
+}
+
+DataPlaneOptions OptionsFrom(const v1::Config& config, const gguf::Model& file,
+                             const gguf::ExpertGeometry& geometry,
+                             const std::string& profile_path) {
+  const v1::ExpertStoreConfig& store = config.expertstore();
+  DataPlaneOptions options;
+  options.geometry = geometry;
+  const auto hash = file.Fingerprint();
+  std::copy(hash.begin(), hash.end(), reinterpret_cast<std::byte*>(options.fingerprint.data()));
+  options.experts_per_token = ExpertsPerToken(file.metadata());
+  options.arena_bytes = store.arena_bytes();
+  options.queue_depth = store.queue_depth();
+  options.slice_bytes = store.slice_bytes();
+  options.direct_io = !store.buffered();
+  options.sealed = !store.unsealed();
+  options.attach_path = config.runtime_dir() + "/experts.sock";
+  options.profile = ProfileKeeper::Load(profile_path, geometry, options.fingerprint);
+  return options;
+}
+
+absl::Status Serve(const v1::Config& config) {
+  if (config.model().empty()) {
+    return absl::InvalidArgumentError(
+        "no model is configured: set `model` in the configuration or pass --model FILE.gguf");
+  }
+  STRATA_ASSIGN_OR_RETURN(const std::unique_ptr<gguf::Model> file,
+                          gguf::Model::Open(config.model()));
+  STRATA_ASSIGN_OR_RETURN(const gguf::ExpertGeometry geometry, gguf::ReadExpertGeometry(*file));
+  ServedModel model = Describe(*file, geometry);
+
+  std::unique_ptr<DataPlane> plane;
+  std::optional<PlaneThread> thread;
+  std::optional<ProfileKeeper> profile;
+  if (!geometry.layers.empty()) {
+    rpc::NotifyProgress("allocating the expert arena");
+    const std::string profile_path = config.state_dir() + "/experts.profile";
+    STRATA_ASSIGN_OR_RETURN(plane,
+                            DataPlane::Create(OptionsFrom(config, *file, geometry, profile_path)));
+    thread.emplace(*plane);
+    profile.emplace(*plane, profile_path);
+    model.plane = plane.get();
+    model.profile = &*profile;
+  } else {
+    LogInfo("'", config.model(), "' has no experts; there is nothing to keep");
+  }
+
+  const std::string& address = config.expertstore().listen();
+  ExpertStoreService service(std::move(model));
+  grpc::Service* const services[] = {&service};
+  STRATA_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server,
+                          rpc::Server::Start(address, config.tls(), services));
+  server->SetServing(true);
+  rpc::ServeUntilSignal(absl::StrCat("serving experts on ", address));
+  server->Shutdown(kGrace);
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace strata::expertstore
+
+int main(int argc, char** argv) {
+  return strata::rpc::DaemonMain(argc, argv,
+                                 "strata-expertstore: keeps a model's experts in shared memory. "
+                                 "Usage: strata-expertstore [flags]",
+                                 strata::expertstore::Serve);
+}
