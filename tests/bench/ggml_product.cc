@@ -38,6 +38,8 @@ class Product final : public GgmlProduct {
   bool Build(const Shape& shape, std::span<const std::byte> weights, std::span<const float> x,
              int threads, bool repack) {
     static const bool loaded = [this] {
+      llama_.Function<void(void (*)(int, const char*, void*), void*)>("ggml_log_set")(
+          [](int, const char*, void*) {}, nullptr);
       llama_.Function<void(const char*)>("ggml_backend_load_all_from_path")(
           llama_.folder().c_str());
       return true;

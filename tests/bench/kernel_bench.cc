@@ -85,7 +85,14 @@ void RunCase(Backend* backend, const oracle::LlamaLibrary* llama, TensorType typ
   const double bytes = static_cast<double>(weight.memory.size());
   const double wanted = rows <= 4 ? absl::GetFlag(FLAGS_megabytes) * 1e6 : 16e6;
   shape.copies = static_cast<int>(std::clamp(wanted / bytes, 1.0, 1000.0));
-  const std::vector<Owned> weights(shape.copies, weight);
+  // In one piece of huge pages, as an engine holds its weights.
+  const auto memory = backend->Allocate(weight.memory.size() * shape.copies, "weights");
+  if (!memory.ok()) return;
+  std::vector<Tensor> weights(shape.copies, weight.tensor);
+  for (int i = 0; i < shape.copies; ++i) {
+    weights[i].data = (*memory)->data() + i * weight.memory.size();
+    std::copy(weight.memory.begin(), weight.memory.end(), weights[i].data);
+  }
   const Owned x = compute::testing::RandomFloats(rows, shape.inputs, 2);
   const Owned y = MakeTensor(TensorType::kF32, rows, shape.outputs);
 
@@ -95,8 +102,8 @@ void RunCase(Backend* backend, const oracle::LlamaLibrary* llama, TensorType typ
   };
   std::vector<Side> sides;
   sides.push_back({[&] {
-    for (const Owned& w : weights) {
-      backend->MatMul(x.tensor, {&w.tensor, 1}, {}, {&y.tensor, 1}, false);
+    for (const Tensor& w : weights) {
+      backend->MatMul(x.tensor, {&w, 1}, {}, {&y.tensor, 1}, false);
     }
   }});
   std::unique_ptr<GgmlProduct> peers[2];

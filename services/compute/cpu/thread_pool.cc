@@ -39,7 +39,8 @@ bool Spin(int spin_us, Ready ready) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads, int spin_us, const cpu_set_t* mask) : spin_us_(spin_us) {
+ThreadPool::ThreadPool(int threads, int spin_us, const cpu_set_t* mask)
+    : runs_(std::make_unique<Run[]>(threads)), threads_(threads), spin_us_(spin_us) {
   workers_.reserve(threads - 1);
   for (int worker = 1; worker < threads; ++worker) {
     workers_.emplace_back([this, worker] { WorkerLoop(worker); });
@@ -60,20 +61,24 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::RunTiles(int worker) {
   const TileFn& fn = *job_;
-  const int64_t tiles = tiles_;
-  for (int64_t tile; (tile = next_.fetch_add(1, std::memory_order_relaxed)) < tiles;) {
-    fn(tile, worker);
+  for (int i = 0; i < threads_; ++i) {
+    Run& run = runs_[(worker + i) % threads_];
+    for (int64_t tile; (tile = run.next.fetch_add(1, std::memory_order_relaxed)) < run.end;) {
+      fn(tile, worker);
+    }
   }
 }
 
 void ThreadPool::ParallelFor(int64_t tiles, TileFn fn) {
-  if (workers_.empty() || tiles <= 1) {
+  if (threads_ == 1 || tiles <= 1) {
     for (int64_t tile = 0; tile < tiles; ++tile) fn(tile, 0);
     return;
   }
   job_ = &fn;
-  tiles_ = tiles;
-  next_.store(0, std::memory_order_relaxed);
+  for (int i = 0; i < threads_; ++i) {
+    runs_[i].next.store(tiles * i / threads_, std::memory_order_relaxed);
+    runs_[i].end = tiles * (i + 1) / threads_;
+  }
   state_.store(kOpen, std::memory_order_release);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();  // no system call unless somebody sleeps

@@ -1,9 +1,11 @@
 // A fixed set of threads that share out the tiles of one operation at a time.
 //
-// The caller is worker 0 and takes part; threads() - 1 persistent threads join in. Tiles are handed
-// out by an atomic counter, so a slow or preempted worker delays only the tile it holds. A worker
-// that was not scheduled in time simply misses the job: the caller waits for those that joined, not
-// for those that might have. That keeps the pool usable when other processes take the cores.
+// The caller is worker 0 and takes part; threads() - 1 persistent threads join in. Each worker has
+// a run of consecutive tiles (consecutive memory, which prefetching likes) that it takes one by one
+// from an atomic counter; when its own run is used up it takes from the others'. So a slow or
+// preempted worker delays only the tile it holds. A worker that was not scheduled in time simply
+// misses the job: the caller waits for those that joined, not for those that might have. That keeps
+// the pool usable when other processes take the cores.
 //
 // Between jobs a worker polls for `spin_us` (first busily, then yielding the processor at every
 // poll), then sleeps on a futex. Waking a sleeper costs tens of microseconds, so the spin time
@@ -32,7 +34,7 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+  int threads() const { return threads_; }
 
   // Calls fn(tile, worker) once for every tile of [0, tiles), worker in [0, threads()), and returns
   // when all calls have returned. One caller at a time; fn must not call ParallelFor.
@@ -42,13 +44,18 @@ class ThreadPool {
   void WorkerLoop(int worker);
   void RunTiles(int worker);
 
+  // A worker's run of tiles; a cache line each, because others write to it only at the end.
+  struct alignas(64) Run {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
+
   // The job; written by the caller while no worker is inside (state_ says so).
   const TileFn* job_ = nullptr;
-  int64_t tiles_ = 0;
+  std::unique_ptr<Run[]> runs_;
 
+  const int threads_;
   const int spin_us_;
-  // Separate cache lines: every worker writes next_, all of them poll generation_.
-  alignas(64) std::atomic<int64_t> next_{0};
   // kOpen while workers may join the job, plus the number of workers inside it.
   alignas(64) std::atomic<uint32_t> state_{0};
   alignas(64) std::atomic<uint32_t> generation_{0};  // number of jobs started; futex of sleepers

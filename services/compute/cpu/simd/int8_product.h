@@ -112,27 +112,36 @@ struct Product256 {
   }
 
   static void FewRows(const ProductTile& tile) {
+    constexpr int64_t kChunk = 32;  // blocks
     for (int o = 0; o < tile.outputs; o += 8) {
       const EightRows rows(tile, o);
       for (int r = 0; r < tile.row_count; ++r) {
         const Int8Row256 x = Int8Row256::At(tile.rows[r], tile.inputs);
         __m256 y = _mm256_setzero_ps();
-        for (int64_t b = 0; b < tile.inputs / 256; ++b) {
-          __m256i dots[8];
-          __m256i mins[8];
-          const std::byte* at[8];
+        for (int64_t begin = 0; begin < tile.inputs / 256; begin += kChunk) {
+          const int64_t end =
+              begin + kChunk < tile.inputs / 256 ? begin + kChunk : tile.inputs / 256;
+          __m256i dots[kChunk][8];
+          __m256i mins[kChunk][8];
           for (int i = 0; i < 8; ++i) {
-            const Block& block = rows.template At<Block>(i, b);
-            at[i] = reinterpret_cast<const std::byte*>(&block);
-            dots[i] = BlockDot(block, x, b);
-            if constexpr (Format::kMins) mins[i] = MinDot(block, x, b);
+            for (int64_t b = begin; b < end; ++b) {
+              const Block& block = rows.template At<Block>(i, b);
+              dots[b - begin][i] = BlockDot(block, x, b);
+              if constexpr (Format::kMins) mins[b - begin][i] = MinDot(block, x, b);
+            }
           }
-          const __m256 dx = _mm256_set1_ps(x.d[b]);
-          y = _mm256_fmadd_ps(_mm256_mul_ps(Bytes::Halves(at, Format::kScaleAt), dx),
-                              _mm256_cvtepi32_ps(Lanes8::SumEach(dots)), y);
-          if constexpr (Format::kMins) {
-            y = _mm256_fnmadd_ps(_mm256_mul_ps(Bytes::Halves(at, Format::kMinAt), dx),
-                                 _mm256_cvtepi32_ps(Lanes8::SumEach(mins)), y);
+          for (int64_t b = begin; b < end; ++b) {
+            const std::byte* at[8];
+            for (int i = 0; i < 8; ++i) {
+              at[i] = reinterpret_cast<const std::byte*>(&rows.template At<Block>(i, b));
+            }
+            const __m256 dx = _mm256_set1_ps(x.d[b]);
+            y = _mm256_fmadd_ps(_mm256_mul_ps(Bytes::Halves(at, Format::kScaleAt), dx),
+                                _mm256_cvtepi32_ps(Lanes8::SumEach(dots[b - begin])), y);
+            if constexpr (Format::kMins) {
+              y = _mm256_fnmadd_ps(_mm256_mul_ps(Bytes::Halves(at, Format::kMinAt), dx),
+                                   _mm256_cvtepi32_ps(Lanes8::SumEach(mins[b - begin])), y);
+            }
           }
         }
         _mm256_storeu_ps(tile.out + r * tile.out_stride + o, y);
@@ -304,42 +313,110 @@ struct Product32 {
   // Codes then exceed c by this; the activations' shift, -128 * sum of q, undoes it.
   static constexpr int kExcess = kAdd128 ? 128 : Format::kOffset;
 
+  static __m256i BlockDot(const Block& block, const Int8Row32& x, int64_t b) {
+    const __m256i codes = Format::Codes(block);
+    const __m256i q = Bytes::Load(x.q + b * 32);
+    if constexpr (Isa::kHasDot) {
+      const __m256i u = kAdd128 ? _mm256_xor_si256(codes, _mm256_set1_epi8(-128)) : codes;
+      return Isa::Dot256(_mm256_setzero_si256(), u, q);
+    } else {
+      return _mm256_madd_epi16(PairDot32<Isa, Format>(codes, q), _mm256_set1_epi16(1));
+    }
+  }
+
+  // Eight blocks of one weight row with `count` of them in use: their float terms, a block a lane.
+  struct Terms {
+    __m256 dot;    // sum_i c_i q_i
+    __m256 scale;  // d_w d_x
+    __m256 min;    // m d_x
+  };
+  static void EightBlocks(const Block* blocks, int count, const Int8Row32& x, int64_t b,
+                          Terms* terms) {
+    __m256i dots[8];
+    const std::byte* at[8];
+    for (int k = 0; k < 8; ++k) {
+      const int used = k < count ? k : count - 1;
+      at[k] = reinterpret_cast<const std::byte*>(blocks + used);
+      dots[k] = BlockDot(blocks[used], x, b + used);
+    }
+    __m256i dot = Lanes8::SumEach(dots);
+    __m256 dx;
+    __m256i shift = _mm256_setzero_si256();
+    if (count == 8) {
+      dx = _mm256_loadu_ps(x.d + b);
+      if constexpr (kExcess != 0) shift = Bytes::Load(x.shift + b);
+    } else {  // not past the end of the arrays
+      const __m256i mask =
+          _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+      dx = _mm256_maskload_ps(x.d + b, mask);
+      if constexpr (kExcess != 0) shift = _mm256_maskload_epi32(x.shift + b, mask);
+    }
+    if constexpr (kExcess != 0) {
+      constexpr int kBits = std::countr_zero(128U / kExcess);
+      dot = _mm256_add_epi32(dot, _mm256_srai_epi32(shift, kBits));
+    }
+    terms->dot = _mm256_cvtepi32_ps(dot);
+    terms->scale = _mm256_mul_ps(Format::Scales(at), dx);
+    if constexpr (Format::kMins) terms->min = _mm256_mul_ps(Format::Mins(at), dx);
+  }
+
+  // Weights are read along their rows, in the order of memory; only then are the terms of eight
+  // rows turned so that a lane holds an output.
   static void FewRows(const ProductTile& tile) {
+    constexpr int64_t kChunk = 8;  // groups of eight blocks
+    const int64_t blocks = tile.inputs / 32;
     for (int o = 0; o < tile.outputs; o += 8) {
       const EightRows rows(tile, o);
       for (int r = 0; r < tile.row_count; ++r) {
         const Int8Row32 x = Int8Row32::At(tile.rows[r], tile.inputs);
         __m256 y = _mm256_setzero_ps();
-        for (int64_t b = 0; b < tile.inputs / 32; ++b) {
-          __m256i dots[8];
-          const std::byte* at[8];
-          const __m256i q = Bytes::Load(x.q + b * 32);
-#pragma GCC unroll 8
+        for (int64_t begin = 0; begin < blocks; begin += kChunk * 8) {
+          const int64_t left = blocks - begin;
+          const int groups = static_cast<int>(left < kChunk * 8 ? (left + 7) / 8 : kChunk);
+          Terms terms[kChunk][8];
           for (int i = 0; i < 8; ++i) {
-            const Block& block = rows.template At<Block>(i, b);
-            at[i] = reinterpret_cast<const std::byte*>(&block);
-            const __m256i codes = Format::Codes(block);
-            if constexpr (Isa::kHasDot) {
-              const __m256i u = kAdd128 ? _mm256_xor_si256(codes, _mm256_set1_epi8(-128)) : codes;
-              dots[i] = Isa::Dot256(_mm256_setzero_si256(), u, q);
-            } else {
-              dots[i] = _mm256_madd_epi16(PairDot32<Isa, Format>(codes, q), _mm256_set1_epi16(1));
+            const Block* row = &rows.template At<Block>(i, begin);
+            for (int g = 0; g < groups; ++g) {
+              const int count = static_cast<int>(left - g * 8 < 8 ? left - g * 8 : 8);
+              if (count == 8) {
+                EightBlocks(row + g * 8, 8, x, begin + g * 8, &terms[g][i]);
+              } else {
+                EightBlocks(row + g * 8, count, x, begin + g * 8, &terms[g][i]);
+              }
             }
           }
-          __m256i dot = Lanes8::SumEach(dots);
-          if constexpr (kExcess != 0) {
-            dot = _mm256_add_epi32(dot, _mm256_set1_epi32(x.shift[b] / (128 / kExcess)));
-          }
-          const __m256 dx = _mm256_set1_ps(x.d[b]);
-          y = _mm256_fmadd_ps(_mm256_mul_ps(Format::Scales(at), dx), _mm256_cvtepi32_ps(dot), y);
-          if constexpr (Format::kMins) {
-            y = _mm256_fmadd_ps(_mm256_mul_ps(Format::Mins(at), dx),
-                                _mm256_set1_ps(static_cast<float>(x.sum[b])), y);
+          for (int g = 0; g < groups; ++g) {
+            y = AddTerms(terms[g], x, begin + g * 8, left - g * 8, y);
           }
         }
         _mm256_storeu_ps(tile.out + r * tile.out_stride + o, y);
       }
     }
+  }
+
+  // y + the terms of up to eight blocks of eight rows, in the order of the blocks.
+  static __m256 AddTerms(const Terms* terms, const Int8Row32& x, int64_t b, int64_t count,
+                         __m256 y) {
+    __m256 dot[8];
+    __m256 scale[8];
+    __m256 min[8];
+    for (int i = 0; i < 8; ++i) {
+      dot[i] = terms[i].dot;
+      scale[i] = terms[i].scale;
+      if constexpr (Format::kMins) min[i] = terms[i].min;
+    }
+    Lanes8::Transpose(dot);
+    Lanes8::Transpose(scale);
+    if constexpr (Format::kMins) Lanes8::Transpose(min);
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; ++k) {
+      if (k >= count) break;
+      y = _mm256_fmadd_ps(scale[k], dot[k], y);
+      if constexpr (Format::kMins) {
+        y = _mm256_fmadd_ps(min[k], _mm256_set1_ps(static_cast<float>(x.sum[b + k])), y);
+      }
+    }
+    return y;
   }
 
   struct Panel {

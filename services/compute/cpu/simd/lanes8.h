@@ -36,6 +36,12 @@ struct Lanes8 {
       v[i + 4] = _mm256_permute2x128_si256(b[i], b[i + 4], 0x31);
     }
   }
+  static void Transpose(__m256* v) {
+    __m256i bits[8];
+    for (int i = 0; i < 8; ++i) bits[i] = _mm256_castps_si256(v[i]);
+    Transpose(bits);
+    for (int i = 0; i < 8; ++i) v[i] = _mm256_castsi256_ps(bits[i]);
+  }
 };
 
 }  // namespace
