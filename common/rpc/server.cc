@@ -88,6 +88,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const std::string& address
   grpc::ServerBuilder builder;
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a taken port must be an error
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  // How often idle threads of synchronous services look up; a shutdown can wait that long for them.
+  builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::CQ_TIMEOUT_MSEC, 200);
   builder.AddListeningPort(address, credentials, &impl->port);
   for (grpc::Service* service : services) builder.RegisterService(service);
   // Only the owner and the group may connect: nobody else, not even between bind and chmod.

@@ -17,6 +17,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace strata::state {
 
@@ -26,6 +27,11 @@ struct BlockId {
   auto operator<=>(const BlockId&) const = default;
   std::string ToString() const { return {bytes.begin(), bytes.end()}; }  // raw, for messages
   std::string ToHex() const;
+
+  template <typename H>
+  friend H AbslHashValue(H hash, const BlockId& id) {
+    return H::combine_contiguous(std::move(hash), id.bytes.data(), id.bytes.size());
+  }
 };
 
 // Empty if `raw` has not 16 bytes.

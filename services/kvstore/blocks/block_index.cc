@@ -1,0 +1,111 @@
+#include "services/kvstore/blocks/block_index.h"
+
+#include <algorithm>
+
+namespace strata::kvstore {
+
+const BlockRecord* BlockIndex::Find(const BlockId& id) const {
+  const auto it = nodes_.find(id);
+  return it == nodes_.end() ? nullptr : &it->second.record;
+}
+
+void BlockIndex::UpdateOrder(const BlockId& id, const Node& node, bool was_evictable,
+                             uint64_t was_used) {
+  if (was_evictable) order_.erase({was_used, id});
+  if (Evictable(node)) order_.insert({node.record.last_used_ms, id});
+}
+
+void BlockIndex::Insert(const BlockId& id, BlockRecord record) {
+  if (nodes_.contains(id)) return;
+  const BlockId parent = record.parent;
+  bytes_ += record.bytes;
+  Node node{std::move(record), {}};
+  // At start blocks come in any order: children may be here before their parent.
+  if (const auto waiting = roots_.find(id); waiting != roots_.end()) {
+    node.children = std::move(waiting->second);
+    roots_.erase(waiting);
+  }
+  if (Evictable(node)) order_.insert({node.record.last_used_ms, id});
+  nodes_.emplace(id, std::move(node));
+  const auto it = nodes_.find(parent);
+  if (it == nodes_.end()) {
+    roots_[parent].push_back(id);
+    return;
+  }
+  const bool was = Evictable(it->second);
+  it->second.children.push_back(id);
+  UpdateOrder(parent, it->second, was, it->second.record.last_used_ms);
+}
+
+void BlockIndex::Erase(const BlockId& id) {
+  const auto it = nodes_.find(id);
+  if (it == nodes_.end()) return;
+  Node node = std::move(it->second);
+  if (Evictable(node)) order_.erase({node.record.last_used_ms, id});
+  bytes_ -= node.record.bytes;
+  nodes_.erase(it);
+  if (!node.children.empty()) roots_[id] = std::move(node.children);
+  if (const auto parent = nodes_.find(node.record.parent); parent != nodes_.end()) {
+    const bool was = Evictable(parent->second);
+    std::erase(parent->second.children, id);
+    UpdateOrder(parent->first, parent->second, was, parent->second.record.last_used_ms);
+  } else if (const auto root = roots_.find(node.record.parent); root != roots_.end()) {
+    std::erase(root->second, id);
+    if (root->second.empty()) roots_.erase(root);
+  }
+}
+
+void BlockIndex::Clear() {
+  nodes_.clear();
+  roots_.clear();
+  order_.clear();
+  bytes_ = 0;
+}
+
+void BlockIndex::Touch(const BlockId& id, uint64_t now_ms) {
+  const auto it = nodes_.find(id);
+  if (it == nodes_.end()) return;
+  const uint64_t was_used = std::exchange(it->second.record.last_used_ms, now_ms);
+  UpdateOrder(id, it->second, Evictable(it->second), was_used);
+}
+
+void BlockIndex::SetPinned(const BlockId& id, bool pinned) {
+  const auto it = nodes_.find(id);
+  if (it == nodes_.end()) return;
+  const bool was = Evictable(it->second);
+  it->second.record.pinned = pinned;
+  UpdateOrder(id, it->second, was, it->second.record.last_used_ms);
+}
+
+std::optional<BlockId> BlockIndex::NextVictim(const BlockId& keep) const {
+  for (const auto& [used, id] : order_) {
+    if (id != keep) return id;
+  }
+  return std::nullopt;
+}
+
+size_t BlockIndex::LongestStart(const BlockId& parent, std::span<const uint32_t> rest) const {
+  const std::vector<BlockId>* children = nullptr;
+  if (const auto node = nodes_.find(parent); node != nodes_.end()) {
+    children = &node->second.children;
+  } else if (const auto root = roots_.find(parent); root != roots_.end()) {
+    children = &root->second;
+  }
+  size_t longest = 0;
+  if (children == nullptr) return longest;
+  for (const BlockId& child : *children) {
+    const std::vector<uint32_t>& tokens = nodes_.at(child).record.tokens;
+    const auto differs = std::mismatch(tokens.begin(), tokens.end(), rest.begin(), rest.end());
+    longest = std::max(longest, static_cast<size_t>(differs.first - tokens.begin()));
+  }
+  return longest;
+}
+
+std::vector<BlockId> BlockIndex::All() const {
+  std::vector<BlockId> ids;
+  ids.reserve(nodes_.size());
+  for (const auto& [id, node] : nodes_) ids.push_back(id);
+  return ids;
+}
+
+}  // namespace strata::kvstore

@@ -1,0 +1,124 @@
+#include "services/kvstore/blocks/block_index.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+namespace strata::kvstore {
+namespace {
+
+BlockId Id(uint32_t n) { return state::ChildId({}, std::span(&n, 1)); }
+
+BlockRecord Record(const BlockId& parent, uint64_t used, std::vector<uint32_t> tokens = {1, 2},
+                   uint64_t bytes = 10) {
+  return {parent, 0, std::move(tokens), bytes, 0, used, false};
+}
+
+TEST(BlockRecord, RoundTripAndDamage) {
+  BlockRecord record = Record(Id(7), 123456789, {5, 6, 7}, 999);
+  record.first_token = 64;
+  record.checksum = 0xDEADBEEFCAFE;
+  record.pinned = true;
+  const std::string bytes = EncodeRecord(record);
+  const auto decoded = DecodeRecord(bytes);
+  ASSERT_TRUE(decoded);
+  EXPECT_EQ(decoded->parent, record.parent);
+  EXPECT_EQ(decoded->first_token, 64u);
+  EXPECT_EQ(decoded->tokens, record.tokens);
+  EXPECT_EQ(decoded->bytes, 999u);
+  EXPECT_EQ(decoded->checksum, record.checksum);
+  EXPECT_EQ(decoded->last_used_ms, record.last_used_ms);
+  EXPECT_TRUE(decoded->pinned);
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    std::string broken = bytes;
+    broken[i] = static_cast<char>(broken[i] ^ 0x40);
+    EXPECT_FALSE(DecodeRecord(broken)) << "byte " << i;
+    EXPECT_FALSE(DecodeRecord(bytes.substr(0, i))) << "length " << i;
+  }
+}
+
+TEST(BlockIndex, EvictsOldLeavesFirstAndKeepsSharedPrefixes) {
+  BlockIndex index;
+  index.Insert(Id(1), Record({}, 100));     // shared prefix, oldest of all
+  index.Insert(Id(2), Record(Id(1), 200));  // conversation A
+  index.Insert(Id(3), Record(Id(1), 300));  // conversation B
+  EXPECT_EQ(index.NextVictim(), Id(2));
+  index.Touch(Id(2), 400);
+  EXPECT_EQ(index.NextVictim(), Id(3));
+  index.Erase(Id(3));
+  index.Erase(Id(2));
+  EXPECT_EQ(index.NextVictim(), Id(1)) << "a leaf again";
+  EXPECT_EQ(index.bytes(), 10u);
+}
+
+TEST(BlockIndex, PinnedBlocksStay) {
+  BlockIndex index;
+  index.Insert(Id(1), Record({}, 100));
+  index.Insert(Id(2), Record(Id(1), 200));
+  index.SetPinned(Id(2), true);
+  EXPECT_EQ(index.NextVictim(), std::nullopt);
+  index.SetPinned(Id(2), false);
+  EXPECT_EQ(index.NextVictim(), Id(2));
+}
+
+TEST(BlockIndex, FindsWhereTokensDiffer) {
+  BlockIndex index;
+  index.Insert(Id(1), Record({}, 1, {1, 2, 3, 4}));
+  index.Insert(Id(2), Record({}, 1, {1, 2, 9, 9}));
+  index.Insert(Id(3), Record(Id(1), 1, {5, 6}));
+  const uint32_t a[] = {1, 2, 9, 8, 7};
+  EXPECT_EQ(index.LongestStart({}, a), 3u);
+  const uint32_t b[] = {5};
+  EXPECT_EQ(index.LongestStart(Id(1), b), 1u);
+  EXPECT_EQ(index.LongestStart(Id(2), b), 0u);
+}
+
+// Children may be loaded before their parents; random inserts and erases must keep bytes, leaves
+// and order consistent with a simple model.
+TEST(BlockIndex, AgreesWithASimpleModel) {
+  std::mt19937 random(11);
+  BlockIndex index;
+  struct Simple {
+    uint32_t parent;
+    uint64_t used;
+    bool pinned;
+  };
+  std::map<uint32_t, Simple> model;
+  for (int step = 0; step < 5000; ++step) {
+    const uint32_t n = 1 + random() % 60;
+    switch (random() % 4) {
+      case 0:
+      case 1:
+        if (!model.contains(n)) {
+          const uint32_t parent = n / 3;  // a fixed tree; 0 is the root
+          model[n] = {parent, static_cast<uint64_t>(1000 + step), false};
+          index.Insert(Id(n), Record(parent == 0 ? BlockId{} : Id(parent), 1000u + step));
+        }
+        break;
+      case 2:
+        model.erase(n);
+        index.Erase(Id(n));
+        break;
+      default:
+        if (model.contains(n)) {
+          model[n].pinned = !model[n].pinned;
+          index.SetPinned(Id(n), model[n].pinned);
+        }
+    }
+    uint32_t victim = 0;
+    for (const auto& [id, simple] : model) {
+      const bool leaf = std::none_of(model.begin(), model.end(),
+                                     [&](const auto& other) { return other.second.parent == id; });
+      if (leaf && !simple.pinned && (victim == 0 || simple.used < model[victim].used)) victim = id;
+    }
+    const auto expected = victim == 0 ? std::nullopt : std::optional(Id(victim));
+    ASSERT_EQ(index.NextVictim(), expected) << "step " << step;
+    ASSERT_EQ(index.size(), model.size());
+    ASSERT_EQ(index.bytes(), 10 * model.size());
+  }
+}
+
+}  // namespace
+}  // namespace strata::kvstore

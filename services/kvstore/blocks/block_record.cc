@@ -1,0 +1,69 @@
+#include "services/kvstore/blocks/block_record.h"
+
+#include <xxhash.h>
+
+#include <cstring>
+
+namespace strata::kvstore {
+namespace {
+
+constexpr uint8_t kVersion = 1;
+
+template <typename T>
+void Append(std::string& out, T value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+// Takes a value off the front; false if there are too few bytes.
+template <typename T>
+bool Take(std::string_view& in, T& value) {
+  if (in.size() < sizeof(T)) return false;
+  std::memcpy(&value, in.data(), sizeof(T));
+  in.remove_prefix(sizeof(T));
+  return true;
+}
+
+}  // namespace
+
+std::string EncodeRecord(const BlockRecord& record) {
+  std::string out;
+  Append(out, kVersion);
+  out.append(record.parent.ToString());
+  Append(out, record.first_token);
+  Append(out, record.bytes);
+  Append(out, record.checksum);
+  Append(out, record.last_used_ms);
+  Append(out, static_cast<uint8_t>(record.pinned));
+  Append(out, static_cast<uint32_t>(record.tokens.size()));
+  out.append(reinterpret_cast<const char*>(record.tokens.data()),
+             record.tokens.size() * sizeof(uint32_t));
+  Append(out, static_cast<uint64_t>(XXH3_64bits(out.data(), out.size())));
+  return out;
+}
+
+std::optional<BlockRecord> DecodeRecord(std::string_view bytes) {
+  if (bytes.size() < sizeof(uint64_t)) return std::nullopt;
+  const std::string_view body = bytes.substr(0, bytes.size() - sizeof(uint64_t));
+  std::string_view tail = bytes.substr(body.size());
+  uint64_t checksum = 0;
+  if (!Take(tail, checksum) || checksum != XXH3_64bits(body.data(), body.size())) {
+    return std::nullopt;
+  }
+  std::string_view in = body;
+  BlockRecord record;
+  uint8_t version = 0;
+  uint8_t pinned = 0;
+  uint32_t count = 0;
+  if (!Take(in, version) || version != kVersion || !Take(in, record.parent.bytes) ||
+      !Take(in, record.first_token) || !Take(in, record.bytes) || !Take(in, record.checksum) ||
+      !Take(in, record.last_used_ms) || !Take(in, pinned) || !Take(in, count) ||
+      in.size() != count * sizeof(uint32_t)) {
+    return std::nullopt;
+  }
+  record.pinned = pinned != 0;
+  record.tokens.resize(count);
+  std::memcpy(record.tokens.data(), in.data(), in.size());
+  return record;
+}
+
+}  // namespace strata::kvstore

@@ -1,0 +1,301 @@
+#include "services/kvstore/blocks/block_store.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <thread>
+
+namespace strata::kvstore {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint32_t kBlock = 4;  // tokens
+
+class BlockStoreTest : public testing::Test {
+ protected:
+  BlockStoreTest() {
+    std::string pattern = testing::TempDir() + "block_store_XXXXXX";
+    path_ = mkdtemp(pattern.data());
+  }
+  ~BlockStoreTest() override { fs::remove_all(path_); }
+
+  void Open(uint64_t budget = 1 << 30) {
+    store_.reset();
+    auto store = BlockStore::Open({path_, budget});
+    ASSERT_TRUE(store.ok()) << store.status();
+    store_ = *std::move(store);
+  }
+  static std::vector<uint32_t> Tokens(size_t n, uint32_t first = 0) {
+    std::vector<uint32_t> tokens(n);
+    for (size_t i = 0; i < n; ++i) tokens[i] = first + static_cast<uint32_t>(i);
+    return tokens;
+  }
+  static std::string Data(const BlockId& id, size_t bytes = 20'000) {
+    std::string data;
+    while (data.size() < bytes) data += id.ToString();
+    data.resize(bytes);
+    return data;
+  }
+  // Saves all whole blocks of a sequence.
+  void SaveAll(const std::vector<uint32_t>& tokens, size_t bytes = 20'000) {
+    BlockId parent = root_;
+    for (size_t at = 0; at + kBlock <= tokens.size(); at += kBlock) {
+      const auto own = std::span(tokens).subspan(at, kBlock);
+      const BlockId id = state::ChildId(parent, own);
+      const auto saved =
+          store_->Save(root_, parent, static_cast<uint32_t>(at), own, Data(id, bytes));
+      ASSERT_TRUE(saved.ok()) << saved.status();
+      parent = id;
+    }
+  }
+  PrefixPlan Plan(const std::vector<uint32_t>& tokens) {
+    return store_->Plan(root_, tokens, kBlock);
+  }
+
+  std::string path_;
+  BlockId root_ = state::RootId("model", "layout", "");
+  std::unique_ptr<BlockStore> store_;
+};
+
+TEST_F(BlockStoreTest, PlansTheLongestCommonPrefix) {
+  Open();
+  SaveAll(Tokens(18));
+  std::vector<uint32_t> prompt = Tokens(30);
+  PrefixPlan plan = Plan(prompt);
+  EXPECT_EQ(plan.reused_tokens, 16u);
+  ASSERT_EQ(plan.blocks.size(), 4u);
+  EXPECT_EQ(plan.blocks[2].first_token, 8u);
+  EXPECT_EQ(*store_->Read(plan.blocks[2].id), Data(plan.blocks[2].id));
+
+  prompt[10] = 777;  // the third block differs in its third token
+  plan = Plan(prompt);
+  EXPECT_EQ(plan.reused_tokens, 8u);
+  EXPECT_EQ(plan.first_different_token, 10u);
+  EXPECT_EQ(Plan(Tokens(30, 1000)).reused_tokens, 0u);
+}
+
+TEST_F(BlockStoreTest, OtherModelsAndTenantsShareNothing) {
+  Open();
+  SaveAll(Tokens(16));
+  for (const BlockId& other :
+       {state::RootId("other", "layout", ""), state::RootId("model", "layout", "alice")}) {
+    EXPECT_EQ(store_->Plan(other, Tokens(16), kBlock).reused_tokens, 0u);
+  }
+}
+
+TEST_F(BlockStoreTest, SavingTwiceStoresOnce) {
+  Open();
+  SaveAll(Tokens(8));
+  const uint64_t bytes = store_->status().bytes;
+  SaveAll(Tokens(8));
+  EXPECT_EQ(store_->status().blocks, 2u);
+  EXPECT_EQ(store_->status().bytes, bytes);
+  EXPECT_EQ(store_->status().saved_blocks, 2u);
+}
+
+TEST_F(BlockStoreTest, ABlockWithoutItsParentIsRefused) {
+  Open();
+  const auto own = Tokens(kBlock);
+  const auto saved = store_->Save(root_, state::RootId("x", "y", "z"), 4, own, "data");
+  EXPECT_EQ(saved.status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(BlockStoreTest, SurvivesARestart) {
+  Open();
+  SaveAll(Tokens(16));
+  ASSERT_TRUE(store_->PutProfile("experts/m", "learned").ok());
+  Open();
+  const PrefixPlan plan = Plan(Tokens(16));
+  EXPECT_EQ(plan.reused_tokens, 16u);
+  for (const PlannedBlock& block : plan.blocks) {
+    EXPECT_EQ(*store_->Read(block.id), Data(block.id));
+  }
+  EXPECT_EQ(*store_->GetProfile("experts/m"), "learned");
+  EXPECT_EQ(store_->GetProfile("none").status().code(), absl::StatusCode::kNotFound);
+}
+
+// A child process saves until it is killed; whatever it said it had saved must be there and intact.
+TEST_F(BlockStoreTest, KillLosesNothingThatWasSaved) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    auto store = BlockStore::Open({path_, 1 << 30});
+    if (!store.ok()) _exit(1);
+    BlockId parent = root_;
+    for (uint32_t at = 0;; at += kBlock) {
+      const auto own = Tokens(kBlock, at);
+      const BlockId id = state::ChildId(parent, own);
+      if (!(*store)->Save(root_, parent, at, own, Data(id, 300'000)).ok()) _exit(2);
+      parent = id;
+      if (write(ends[1], &at, sizeof(at)) != sizeof(at)) _exit(3);
+    }
+  }
+  close(ends[1]);
+  uint32_t last = 0;
+  while (last < 100 * kBlock && read(ends[0], &last, sizeof(last)) == sizeof(last)) {
+  }
+  kill(child, SIGKILL);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status)) << "the child failed by itself: " << WEXITSTATUS(status);
+  while (read(ends[0], &last, sizeof(last)) == sizeof(last)) {
+  }
+  close(ends[0]);
+  Open();
+  const PrefixPlan plan = Plan(Tokens(last + kBlock));
+  EXPECT_EQ(plan.reused_tokens, last + kBlock);
+  for (const PlannedBlock& block : plan.blocks) {
+    ASSERT_EQ(*store_->Read(block.id), Data(block.id, 300'000));
+  }
+}
+
+TEST_F(BlockStoreTest, BudgetHoldsAndOldConversationsGoFirst) {
+  Open(200'000);
+  SaveAll(Tokens(16, 0));
+  SaveAll(Tokens(16, 100));
+  Plan(Tokens(16, 0));  // used again: now the second is the older one
+  SaveAll(Tokens(20, 200));
+  EXPECT_LE(store_->status().bytes, 200'000u);
+  EXPECT_EQ(Plan(Tokens(20, 200)).reused_tokens, 20u);
+  EXPECT_EQ(Plan(Tokens(16, 0)).reused_tokens, 16u);
+  EXPECT_LT(Plan(Tokens(16, 100)).reused_tokens, 16u);
+  EXPECT_GT(store_->status().evicted_blocks, 0u);
+}
+
+// The conversation being saved must not push out its own beginning.
+TEST_F(BlockStoreTest, AConversationLargerThanTheBudgetKeepsItsStart) {
+  Open(100'000);
+  BlockId parent = root_;
+  absl::Status status;
+  for (uint32_t at = 0; status.ok() && at < 100; at += kBlock) {
+    const auto own = Tokens(kBlock, at);
+    const BlockId id = state::ChildId(parent, own);
+    status = store_->Save(root_, parent, at, own, Data(id)).status();
+    parent = id;
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_LE(store_->status().bytes, 100'000u);
+  EXPECT_GE(Plan(Tokens(100)).reused_tokens, 3 * kBlock);
+}
+
+TEST_F(BlockStoreTest, PinnedBlocksAreNotEvicted) {
+  Open(100'000);
+  SaveAll(Tokens(8));
+  std::vector<BlockId> ids;
+  for (const PlannedBlock& block : Plan(Tokens(8)).blocks) ids.push_back(block.id);
+  EXPECT_EQ(store_->Pin(ids, true), 2u);
+  for (uint32_t i = 1; i < 10; ++i) SaveAll(Tokens(8, 1000 * i));
+  EXPECT_EQ(Plan(Tokens(8)).reused_tokens, 8u);
+  Open(100'000);
+  EXPECT_EQ(store_->Pin(ids, false), 2u) << "pins survive a restart";
+}
+
+TEST_F(BlockStoreTest, DeletedBlocksAreGone) {
+  Open();
+  SaveAll(Tokens(16));
+  EXPECT_EQ(store_->DeleteAll(), 4u);
+  EXPECT_EQ(Plan(Tokens(16)).reused_tokens, 0u);
+  EXPECT_EQ(store_->status().bytes, 0u);
+}
+
+TEST_F(BlockStoreTest, SecondProcessIsRefused) {
+  Open();
+  const auto second = BlockStore::Open({path_, 1 << 20});
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists) << second.status();
+}
+
+// Flips bytes in the files that hold the data: reads must give the right bytes or none.
+TEST_F(BlockStoreTest, DamagedBlocksAreDroppedNotServed) {
+  Open();
+  SaveAll(Tokens(64), 100'000);
+  const std::vector<PlannedBlock> blocks = Plan(Tokens(64)).blocks;
+  store_.reset();
+  Open();  // moves the log's contents into blob files
+  store_.reset();
+  int damaged_files = 0;
+  for (const auto& file : fs::directory_iterator(path_)) {
+    if (file.path().extension() != ".blob") continue;
+    std::fstream f(file.path(), std::ios::in | std::ios::out | std::ios::binary);
+    for (uint64_t at = 5000; at + 5000 < file.file_size(); at += 150'000) {
+      f.seekp(static_cast<std::streamoff>(at));
+      f.put('\x5a');
+    }
+    ++damaged_files;
+  }
+  ASSERT_GT(damaged_files, 0);
+  Open();
+  size_t lost = 0;
+  for (const PlannedBlock& block : blocks) {
+    const auto data = store_->Read(block.id);
+    if (data.ok()) {
+      EXPECT_EQ(*data, Data(block.id, 100'000));
+    } else {
+      ++lost;
+      EXPECT_EQ(store_->Read(block.id).status().code(), absl::StatusCode::kNotFound);
+    }
+  }
+  EXPECT_GT(lost, 0u);
+  EXPECT_LT(Plan(Tokens(64)).reused_tokens, 64u);
+}
+
+TEST_F(BlockStoreTest, ADatabaseDamagedBeyondOpeningIsMovedAside) {
+  Open();
+  SaveAll(Tokens(16));
+  store_.reset();
+  for (const auto& file : fs::directory_iterator(path_)) {
+    if (file.path().filename().string().starts_with("MANIFEST")) {
+      std::ofstream(file.path(), std::ios::trunc) << "this is no manifest";
+    }
+  }
+  Open();
+  EXPECT_EQ(store_->status().blocks, 0u);
+  SaveAll(Tokens(8));
+  EXPECT_EQ(Plan(Tokens(8)).reused_tokens, 8u);
+  int aside = 0;
+  for (const auto& entry : fs::directory_iterator(fs::path(path_).parent_path())) {
+    const std::string name = entry.path().string();
+    if (name.starts_with(path_ + ".damaged-")) {
+      ++aside;
+      fs::remove_all(entry.path());
+    }
+  }
+  EXPECT_EQ(aside, 1);
+}
+
+TEST_F(BlockStoreTest, ManyThreadsAtOnce) {
+  Open(2'000'000);
+  std::vector<std::thread> threads;
+  for (uint32_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (uint32_t i = 0; i < 30; ++i) {
+        const std::vector<uint32_t> tokens = Tokens(16, 1000 * (t % 2) + i);
+        BlockId parent = root_;
+        for (size_t at = 0; at < tokens.size(); at += kBlock) {
+          const auto own = std::span(tokens).subspan(at, kBlock);
+          const BlockId id = state::ChildId(parent, own);
+          (void)store_->Save(root_, parent, static_cast<uint32_t>(at), own, Data(id));
+          parent = id;
+        }
+        for (const PlannedBlock& block : Plan(tokens).blocks) {
+          const auto data = store_->Read(block.id);
+          if (data.ok()) {
+            EXPECT_EQ(*data, Data(block.id));
+          }
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LE(store_->status().bytes, 2'000'000u);
+  EXPECT_EQ(store_->status().damaged_blocks, 0u);
+}
+
+}  // namespace
+}  // namespace strata::kvstore

@@ -1,0 +1,217 @@
+#include "services/kvstore/service/kvstore_service.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "common/base/log.h"
+#include "common/base/status.h"
+#include "common/rpc/channel.h"
+
+namespace strata::kvstore {
+namespace {
+
+constexpr size_t kChunkBytes = 1 << 20;
+constexpr uint32_t kMaxBlockTokens = 65536;
+
+absl::StatusOr<BlockId> RootOf(const v1::StateKey& key) {
+  if (key.fingerprint().hash().empty() || key.layout().hash().empty()) {
+    return absl::InvalidArgumentError("the state key lacks a model fingerprint or a layout hash");
+  }
+  return state::RootId(key.fingerprint().hash(), key.layout().hash(), key.tenant());
+}
+
+std::vector<BlockId> ParseIds(const google::protobuf::RepeatedPtrField<std::string>& raw) {
+  std::vector<BlockId> ids;
+  for (const std::string& bytes : raw) {
+    if (const std::optional<BlockId> id = state::BlockIdFromRaw(bytes)) ids.push_back(*id);
+  }
+  return ids;
+}
+
+std::string ProfileKey(const std::string& name, const v1::ModelFingerprint& fingerprint) {
+  return absl::StrCat(name, "/", fingerprint.hash());
+}
+
+// Puts the messages of one Save stream together into blocks.
+class BlockAssembler {
+ public:
+  explicit BlockAssembler(BlockStore& store, v1::SaveResponse& response)
+      : store_(store), response_(response) {}
+
+  absl::Status Take(const v1::SaveRequest& message) {
+    if (message.has_key()) {
+      STRATA_ASSIGN_OR_RETURN(root_, RootOf(message.key()));
+      return absl::OkStatus();
+    }
+    if (!root_) return absl::InvalidArgumentError("the first message must carry the state key");
+    if (message.has_block()) STRATA_RETURN_IF_ERROR(Begin(message.block()));
+    if (!open_) return absl::InvalidArgumentError("data without a block header");
+    if (data_.size() + message.data().size() > header_.bytes()) {
+      return absl::InvalidArgumentError(absl::StrCat("block at token ", header_.first_token(),
+                                                     " has more than the announced ",
+                                                     header_.bytes(), " bytes"));
+    }
+    data_ += message.data();
+    return data_.size() == header_.bytes() ? Store() : absl::OkStatus();
+  }
+
+  absl::Status End() const {
+    if (!open_) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("the stream ended inside the block at token ",
+                                                   header_.first_token(), ": it is not stored"));
+  }
+
+ private:
+  absl::Status Begin(const v1::SaveRequest::Block& header) {
+    STRATA_RETURN_IF_ERROR(End());
+    const std::optional<BlockId> parent = state::BlockIdFromRaw(header.parent());
+    const int tokens = header.tokens().ids_size();
+    if (!parent || tokens == 0 || static_cast<uint32_t>(tokens) > kMaxBlockTokens ||
+        header.bytes() == 0 || header.bytes() > KvStoreService::kMaxBlockBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("bad block header: parent of ", header.parent().size(), " bytes, ", tokens,
+                       " tokens, ", header.bytes(), " bytes of data"));
+    }
+    header_ = header;
+    parent_ = *parent;
+    data_.clear();
+    open_ = true;
+    return absl::OkStatus();
+  }
+
+  absl::Status Store() {
+    open_ = false;
+    const std::vector<uint32_t> tokens(header_.tokens().ids().begin(),
+                                       header_.tokens().ids().end());
+    const absl::StatusOr<bool> stored =
+        store_.Save(*root_, parent_, header_.first_token(), tokens, data_);
+    // A block whose parent was evicted meanwhile is of no use; the stream goes on.
+    if (!stored.ok() && !absl::IsFailedPrecondition(stored.status())) return stored.status();
+    response_.add_ids(state::ChildId(parent_, tokens).ToString());
+    if (stored.ok() && *stored) {
+      response_.set_stored(response_.stored() + 1);
+    } else {
+      response_.set_known(response_.known() + 1);
+    }
+    return absl::OkStatus();
+  }
+
+  BlockStore& store_;
+  v1::SaveResponse& response_;
+  std::optional<BlockId> root_;
+  v1::SaveRequest::Block header_;
+  BlockId parent_;
+  std::string data_;
+  bool open_ = false;
+};
+
+}  // namespace
+
+grpc::Status KvStoreService::Plan(grpc::ServerContext*, const v1::PlanRequest* request,
+                                  v1::PlanResponse* response) {
+  const absl::StatusOr<BlockId> root = RootOf(request->key());
+  if (!root.ok()) return rpc::ToGrpc(root.status());
+  const auto& ids = request->tokens().ids();
+  const PrefixPlan plan = store_.Plan(*root, std::span(ids.data(), static_cast<size_t>(ids.size())),
+                                      request->key().layout().block_tokens());
+  v1::RestorePlan& out = *response->mutable_plan();
+  *out.mutable_key() = request->key();
+  for (const PlannedBlock& block : plan.blocks) {
+    v1::BlockRef& ref = *out.add_blocks();
+    ref.set_id(block.id.ToString());
+    ref.set_first_token(block.first_token);
+    ref.set_tokens(block.tokens);
+    ref.set_bytes(block.bytes);
+  }
+  out.set_reused_tokens(plan.reused_tokens);
+  response->set_first_different_token(plan.first_different_token);
+  return grpc::Status::OK;
+}
+
+grpc::Status KvStoreService::Restore(grpc::ServerContext* context,
+                                     const v1::RestoreRequest* request,
+                                     grpc::ServerWriter<v1::StateChunk>* writer) {
+  const RequestScope scope(request->request_id());
+  for (int i = 0; i < request->plan().blocks_size(); ++i) {
+    if (context->IsCancelled()) return grpc::Status::CANCELLED;
+    const std::optional<BlockId> id = state::BlockIdFromRaw(request->plan().blocks(i).id());
+    if (!id) return rpc::ToGrpc(absl::InvalidArgumentError("a block id has not 16 bytes"));
+    const absl::StatusOr<std::string> data = store_.Read(*id);
+    if (!data.ok()) {
+      // Fewer blocks is a valid answer: the caller reads the rest of the prompt.
+      LogInfo("restore ends after ", i, " of ", request->plan().blocks_size(),
+              " blocks: ", data.status().message());
+      return grpc::Status::OK;
+    }
+    for (size_t offset = 0; offset < data->size(); offset += kChunkBytes) {
+      v1::StateChunk chunk;
+      chunk.set_block(static_cast<uint32_t>(i));
+      chunk.set_offset(offset);
+      chunk.set_data(data->substr(offset, kChunkBytes));
+      chunk.set_last(offset + kChunkBytes >= data->size());
+      if (!writer->Write(chunk)) return grpc::Status::CANCELLED;
+    }
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status KvStoreService::Save(grpc::ServerContext*, grpc::ServerReader<v1::SaveRequest>* reader,
+                                  v1::SaveResponse* response) {
+  BlockAssembler assembler(store_, *response);
+  for (v1::SaveRequest message; reader->Read(&message);) {
+    const absl::Status status = assembler.Take(message);
+    if (!status.ok()) return rpc::ToGrpc(status);
+  }
+  return rpc::ToGrpc(assembler.End());
+}
+
+grpc::Status KvStoreService::Pin(grpc::ServerContext*, const v1::PinRequest* request,
+                                 v1::PinResponse* response) {
+  response->set_changed(store_.Pin(ParseIds(request->ids()), request->pinned()));
+  return grpc::Status::OK;
+}
+
+grpc::Status KvStoreService::Delete(grpc::ServerContext*, const v1::DeleteRequest* request,
+                                    v1::DeleteResponse* response) {
+  response->set_deleted(request->all() ? store_.DeleteAll()
+                                       : store_.Delete(ParseIds(request->ids())));
+  return grpc::Status::OK;
+}
+
+grpc::Status KvStoreService::Status(grpc::ServerContext*, const v1::KvStoreStatusRequest*,
+                                    v1::KvStoreStatusResponse* response) {
+  const StoreStatus status = store_.status();
+  response->set_blocks(status.blocks);
+  response->set_bytes(status.bytes);
+  response->set_budget_bytes(status.budget_bytes);
+  response->set_plans(status.plans);
+  response->set_plan_hits(status.plan_hits);
+  response->set_restored_tokens(status.planned_tokens);
+  response->set_saved_blocks(status.saved_blocks);
+  response->set_evicted_blocks(status.evicted_blocks);
+  response->set_damaged_blocks(status.damaged_blocks);
+  response->set_degraded(status.degraded);
+  response->set_degraded_reason(status.degraded_reason);
+  response->set_path(path_);
+  return grpc::Status::OK;
+}
+
+grpc::Status KvStoreService::PutProfile(grpc::ServerContext*, const v1::PutProfileRequest* request,
+                                        v1::PutProfileResponse*) {
+  return rpc::ToGrpc(
+      store_.PutProfile(ProfileKey(request->name(), request->fingerprint()), request->value()));
+}
+
+grpc::Status KvStoreService::GetProfile(grpc::ServerContext*, const v1::GetProfileRequest* request,
+                                        v1::GetProfileResponse* response) {
+  absl::StatusOr<std::string> value =
+      store_.GetProfile(ProfileKey(request->name(), request->fingerprint()));
+  if (absl::IsNotFound(value.status())) return grpc::Status::OK;  // found stays false
+  if (!value.ok()) return rpc::ToGrpc(value.status());
+  response->set_found(true);
+  response->set_value(*std::move(value));
+  return grpc::Status::OK;
+}
+
+}  // namespace strata::kvstore

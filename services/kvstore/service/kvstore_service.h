@@ -1,0 +1,44 @@
+// strata.v1.KvStore. Includes gRPC headers.
+//
+// The synchronous API suits it: calls move megabytes to and from the disk, a thread each is no cost
+// beside that.
+#pragma once
+
+#include <string>
+
+#include "services/kvstore/blocks/block_store.h"
+#include "strata/v1/kvstore.grpc.pb.h"
+
+namespace strata::kvstore {
+
+class KvStoreService final : public v1::KvStore::Service {
+ public:
+  // A block of the largest model we know has some 20 MB; a header that announces more than this is
+  // refused before anything is allocated for it.
+  static constexpr uint64_t kMaxBlockBytes = uint64_t{1} << 30;
+
+  KvStoreService(BlockStore& store, std::string path) : store_(store), path_(std::move(path)) {}
+
+  grpc::Status Plan(grpc::ServerContext* context, const v1::PlanRequest* request,
+                    v1::PlanResponse* response) override;
+  grpc::Status Restore(grpc::ServerContext* context, const v1::RestoreRequest* request,
+                       grpc::ServerWriter<v1::StateChunk>* writer) override;
+  grpc::Status Save(grpc::ServerContext* context, grpc::ServerReader<v1::SaveRequest>* reader,
+                    v1::SaveResponse* response) override;
+  grpc::Status Pin(grpc::ServerContext* context, const v1::PinRequest* request,
+                   v1::PinResponse* response) override;
+  grpc::Status Delete(grpc::ServerContext* context, const v1::DeleteRequest* request,
+                      v1::DeleteResponse* response) override;
+  grpc::Status Status(grpc::ServerContext* context, const v1::KvStoreStatusRequest* request,
+                      v1::KvStoreStatusResponse* response) override;
+  grpc::Status PutProfile(grpc::ServerContext* context, const v1::PutProfileRequest* request,
+                          v1::PutProfileResponse* response) override;
+  grpc::Status GetProfile(grpc::ServerContext* context, const v1::GetProfileRequest* request,
+                          v1::GetProfileResponse* response) override;
+
+ private:
+  BlockStore& store_;
+  const std::string path_;
+};
+
+}  // namespace strata::kvstore
