@@ -2,7 +2,9 @@
 // ArenaClient over them.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "common/base/memory_map.h"
@@ -26,6 +28,8 @@ class Attachment {
   // changes in them any more, and requests are never answered.
   ArenaClient& client() { return client_; }
   const MemoryMap& arena() const { return arena_; }
+  // The own client block, as the store sees it.
+  std::span<std::byte> block() { return {block_.data(), block_.size()}; }
 
   // Blocks until the store closes the connection (it died or dropped us) or Hangup() was called.
   void WaitForEnd();

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <fstream>
@@ -26,15 +27,21 @@
 
 namespace strata::expertstore {
 
+// A path of this process, or of the process that started it (EXPERT_TEST_OWNER).
 inline std::string TestPath(const std::string& name) {
-  return ::testing::TempDir() + "expert_" + std::to_string(getpid()) + "_" + name;
+  const char* owner = std::getenv("EXPERT_TEST_OWNER");
+  return ::testing::TempDir() + "expert_" + (owner != nullptr ? owner : std::to_string(getpid())) +
+         "_" + name;
 }
 
 // A file of random bytes and a geometry that says where experts are in it. Layers 1..layers of
 // `experts` experts each; offsets and sizes are multiples of 32, not of 4096, as in real files. The
 // last layer's experts are larger than the others'. Part 1 lies in a second file.
 struct TestModel {
-  explicit TestModel(const std::string& name, uint32_t layers = 3, uint32_t experts = 16) {
+  // `write`: make the files; otherwise use those that another process made.
+  explicit TestModel(const std::string& name, uint32_t layers = 3, uint32_t experts = 16,
+                     bool write = true)
+      : owner(write) {
     geometry.files = {TestPath(name + ".a"), TestPath(name + ".b")};
     uint64_t at[2] = {4096 + 32, 160};
     for (uint32_t l = 1; l <= layers; ++l) {
@@ -56,13 +63,16 @@ struct TestModel {
       // Ends right behind the last expert, in the middle of a block.
       std::vector<uint64_t> words((at[f] - 96 + 7) / 8);
       for (uint64_t& word : words) word = random();
-      std::ofstream(geometry.files[f], std::ios::binary)
-          .write(reinterpret_cast<const char*>(words.data()),
-                 static_cast<std::streamsize>(at[f] - 96));
+      if (owner) {
+        std::ofstream(geometry.files[f], std::ios::binary)
+            .write(reinterpret_cast<const char*>(words.data()),
+                   static_cast<std::streamsize>(at[f] - 96));
+      }
       maps.push_back(MemoryMap::ReadFile(geometry.files[f]).value());
     }
   }
   ~TestModel() {
+    if (!owner) return;
     for (const std::string& file : geometry.files) unlink(file.c_str());
   }
 
@@ -80,6 +90,7 @@ struct TestModel {
     return true;
   }
 
+  const bool owner;
   gguf::ExpertGeometry geometry;
   std::vector<MemoryMap> maps;
 };

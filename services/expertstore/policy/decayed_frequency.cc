@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace strata::expertstore {
 namespace {
@@ -36,13 +37,19 @@ void DecayedFrequency::Use(uint32_t expert, double weight) {
 }
 
 void DecayedFrequency::Rank(size_t count, std::vector<uint32_t>* candidates) {
-  constexpr int kNever = -(1 << 20);
+  constexpr int kNever = -1;
   ++calls_;
+  // Levels are counted from the lowest value, so that no border between two levels can separate the
+  // values that are almost the lowest.
+  double lowest = std::numeric_limits<double>::infinity();
+  for (const uint32_t expert : *candidates) {
+    if (Value(expert) > 0) lowest = std::min(lowest, Value(expert));
+  }
   std::vector<Key> keys;
   keys.reserve(candidates->size());
   for (const uint32_t expert : *candidates) {
     const double value = Value(expert);
-    const int level = value > 0 ? static_cast<int>(std::floor(4 * std::log2(value))) : kNever;
+    const int level = value > 0 ? static_cast<int>(4 * std::log2(value / lowest)) : kNever;
     keys.push_back({level, Mix(uint64_t{expert} << 32 ^ calls_), expert});
   }
   count = std::min(count, keys.size());

@@ -4,10 +4,10 @@
 // expert) since. Instead of shrinking all values at every use, a new use counts 2^(t / half_life),
 // which gives the same order; all are scaled down together before they overflow.
 //
-// Values that differ by less than a quarter of an octave count as equal and are ordered by a hash
-// that changes from call to call. Without that, experts used in turn (each once per token, in an
-// arena smaller than one token's experts) would be evicted exactly before their next use, and
-// nothing would ever hit; with it, the share of hits follows the share of room.
+// Values that differ by less than about a quarter of an octave count as equal and are ordered by a
+// hash that changes from call to call. Without that, experts used in turn (each once per token, in
+// an arena smaller than one token's experts) would be evicted exactly before their next use, and
+// nothing would ever hit; random choice among equals hits a part of them.
 #pragma once
 
 #include <cstddef>
