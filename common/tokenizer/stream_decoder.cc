@@ -24,7 +24,7 @@ std::string StreamDecoder::Push(uint32_t id) {
 }
 
 std::string StreamDecoder::Finish() {
-  const std::string text = LossyUtf8(pending_);
+  std::string text = LossyUtf8(pending_);
   pending_.clear();
   return text;
 }
