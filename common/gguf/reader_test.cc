@@ -45,6 +45,7 @@ class ReaderTest : public ::testing::Test {
       writer.Set("split.tensors.count", all_tensors);
     }
     std::vector<TestTensor> tensors;
+    tensors.reserve(names.size());
     for (const std::string& tensor : names) tensors.push_back({tensor, TensorType::kF32, {32, 2}});
     WriteTensors(writer, tensors);
     return folder_ / name;

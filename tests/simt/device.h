@@ -6,12 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <source_location>
 #include <string>
 #include <type_traits>
 
 #include "common/quant/float16.h"
 #include "tests/simt/executor.h"
+#include "tests/simt/source_place.h"
 
 #define STRATA_KERNEL
 #define STRATA_DEVICE inline
@@ -29,7 +29,7 @@ inline int BlockThreads() { return static_cast<int>(simt::Executor::Running().bl
 inline int64_t BlockX() { return simt::Executor::Running().block_x(); }
 inline int64_t BlockY() { return simt::Executor::Running().block_y(); }
 
-inline void SyncBlock(std::source_location where = std::source_location::current()) {
+inline void SyncBlock(simt::SourcePlace where = simt::SourcePlace::Current()) {
   simt::Executor::Running().SyncBlock(where);
 }
 
@@ -41,7 +41,7 @@ inline float FloatFromBits(uint32_t bits) { return std::bit_cast<float>(bits); }
 
 // The value of lane `lane` of this thread's group.
 template <typename T>
-T Shuffle(T value, int lane, std::source_location where = std::source_location::current()) {
+T Shuffle(T value, int lane, simt::SourcePlace where = simt::SourcePlace::Current()) {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(uint64_t));
   uint64_t bits = 0;
   std::memcpy(&bits, &value, sizeof(T));
@@ -53,12 +53,12 @@ T Shuffle(T value, int lane, std::source_location where = std::source_location::
 }
 
 template <typename T>
-T ShuffleXor(T value, int mask, std::source_location where = std::source_location::current()) {
+T ShuffleXor(T value, int mask, simt::SourcePlace where = simt::SourcePlace::Current()) {
   return Shuffle(value, (ThreadIndex() % kGroup) ^ mask, where);
 }
 
 inline uint32_t GroupBallot(bool predicate,
-                            std::source_location where = std::source_location::current()) {
+                            simt::SourcePlace where = simt::SourcePlace::Current()) {
   const auto& all = simt::Executor::Running().Exchange(predicate ? 1 : 0, where);
   const unsigned group_start = ThreadIndex() % STRATA_SIMT_WARP / kGroup * kGroup;
   uint32_t bits = 0;

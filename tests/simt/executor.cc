@@ -15,15 +15,12 @@ constexpr size_t kStackBytes = size_t{64} << 10;
 
 Executor* running = nullptr;
 
-std::string At(const std::source_location& where) {
-  return absl::StrCat(where.file_name(), ":", where.line());
-}
+std::string At(const SourcePlace& where) { return absl::StrCat(where.file, ":", where.line); }
 
-// Where in the kernel; the function's name tells instances of a template apart.
-bool SamePlace(const std::source_location& a, const std::source_location& b) {
-  return a.line() == b.line() && a.column() == b.column() &&
-         std::strcmp(a.file_name(), b.file_name()) == 0 &&
-         std::strcmp(a.function_name(), b.function_name()) == 0;
+// The function's name tells instances of a template apart.
+bool SamePlace(const SourcePlace& a, const SourcePlace& b) {
+  return a.line == b.line && std::strcmp(a.file, b.file) == 0 &&
+         std::strcmp(a.function, b.function) == 0;
 }
 
 }  // namespace
@@ -35,7 +32,7 @@ struct Executor::Thread {
   Fiber fiber;
   const Barrier* waits_for = nullptr;  // null: can run
   uint64_t generation = 0;             // of waits_for when it began to wait
-  std::source_location where;
+  SourcePlace where;
 
   bool CanRun() const {
     return !fiber.finished() && (waits_for == nullptr || waits_for->generation != generation);
@@ -131,7 +128,7 @@ std::string Executor::DescribeWaiting() const {
 }
 
 // Counts the running thread in and, unless it is the last one, waits for the others.
-void Executor::Arrive(Barrier& barrier, std::source_location where) {
+void Executor::Arrive(Barrier& barrier, SourcePlace where) {
   Thread& thread = *running_thread_;
   thread.where = where;
   if (barrier.arrived == 0) {
@@ -153,10 +150,10 @@ void Executor::Arrive(Barrier& barrier, std::source_location where) {
   thread.waits_for = nullptr;
 }
 
-void Executor::SyncBlock(std::source_location where) { Arrive(block_barrier_, where); }
+void Executor::SyncBlock(SourcePlace where) { Arrive(block_barrier_, where); }
 
 const std::array<uint64_t, Executor::kMaxWarp>& Executor::Exchange(uint64_t value,
-                                                                   std::source_location where) {
+                                                                   SourcePlace where) {
   const unsigned index = running_thread_->index;
   Warp& warp = warps_[index / warp_size_];
   // Nobody can be two exchanges ahead of a lane that has not read yet, so two sets are enough.

@@ -11,11 +11,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <source_location>
 #include <string>
 #include <vector>
 
 #include "tests/simt/fiber.h"
+#include "tests/simt/source_place.h"
 
 namespace strata::simt {
 
@@ -50,10 +50,10 @@ class Executor {
   unsigned block_threads() const { return grid_.threads; }
   std::byte* shared() { return shared_.get(); }
 
-  void SyncBlock(std::source_location where);
+  void SyncBlock(SourcePlace where);
   // Gives `value` to the other lanes of the warp and waits until all have done so. The result holds
   // everyone's values, indexed by lane, and is valid until this lane's next exchange but one.
-  const std::array<uint64_t, kMaxWarp>& Exchange(uint64_t value, std::source_location where);
+  const std::array<uint64_t, kMaxWarp>& Exchange(uint64_t value, SourcePlace where);
 
  private:
   // A meeting point of all threads of a block or of a warp.
@@ -61,7 +61,7 @@ class Executor {
     unsigned expected = 0;
     unsigned arrived = 0;
     uint64_t generation = 0;  // counts completed meetings
-    std::source_location where;
+    SourcePlace where;
     unsigned first_thread = 0;
   };
   struct Warp {
@@ -71,7 +71,7 @@ class Executor {
   struct Thread;
 
   void RunBlock();
-  void Arrive(Barrier& barrier, std::source_location where);
+  void Arrive(Barrier& barrier, SourcePlace where);
   void Fail(std::string message);
   std::string DescribeWaiting() const;
   static void ThreadMain(void* executor);

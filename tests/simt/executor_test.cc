@@ -38,6 +38,18 @@ TEST_P(ExecutorTest, RunsEveryThreadOfEveryBlockOnce) {
   EXPECT_THAT(counts, Each(1));
 }
 
+// The ABI promises 16 bytes, and compilers use aligned instructions because of it.
+TEST_P(ExecutorTest, StacksAreAligned) {
+  std::vector<uintptr_t> addresses(64);
+  EXPECT_EQ(Run({.threads = 64},
+                [&] {
+                  alignas(16) volatile float local[4] = {};
+                  addresses[ThreadIndex()] = reinterpret_cast<uintptr_t>(&local);
+                }),
+            "");
+  for (const uintptr_t address : addresses) EXPECT_EQ(address % 16, 0);
+}
+
 TEST_P(ExecutorTest, ShufflesWithinGroups) {
   std::vector<int> from_lane(192), from_xor(192);
   std::vector<double> wide(192);

@@ -119,7 +119,7 @@ void Fiber::Start(Function function, void* argument) {
 #ifdef STRATA_SIMT_ASSEMBLY
   // What strata_simt_switch expects: six registers, the address to return to, and above it a null
   // return address that ends stack traces. Main starts as if called: stack pointer = 8 mod 16.
-  auto* top = reinterpret_cast<void**>(stack_.data() + stack_.size()) - 2;
+  auto* top = reinterpret_cast<void**>(stack_.data() + stack_.size()) - 1;
   *top = nullptr;
   *--top = reinterpret_cast<void*>(&Fiber::Main);
   for (int i = 0; i < 6; ++i) *--top = nullptr;
