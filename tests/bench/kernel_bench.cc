@@ -83,7 +83,7 @@ void RunCase(Backend* backend, const oracle::LlamaLibrary* llama, TensorType typ
   const Owned weight =
       compute::testing::RandomWeights(type, shape.outputs, shape.inputs, /*seed=*/1);
   const double bytes = static_cast<double>(weight.memory.size());
-  const double wanted = rows <= 4 ? absl::GetFlag(FLAGS_megabytes) * 1e6 : 16e6;
+  const double wanted = absl::GetFlag(FLAGS_megabytes) * 1e6;
   shape.copies = static_cast<int>(std::clamp(wanted / bytes, 1.0, 1000.0));
   // In one piece of huge pages, as an engine holds its weights.
   const auto memory = backend->Allocate(weight.memory.size() * shape.copies, "weights");

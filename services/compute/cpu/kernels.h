@@ -39,6 +39,7 @@ struct ProductTile {
   std::byte* scratch;  // at least scratch_bytes(inputs), aligned to 64 bytes
 };
 inline constexpr int kOutputsPadding = 16;
+inline constexpr int kMostTileRows = 128;  // of row_count
 using ProductFn = void (*)(const ProductTile& tile);
 
 inline constexpr int kTypeIds = 64;  // more than the largest TensorType

@@ -8,12 +8,13 @@
 // order is fixed. Any way to arrange the integer part gives the same bits: there are two, on any
 // instruction set, and which one runs depends on the number of rows.
 //
-//   FewRows  eight outputs at a time, lanes along the inputs, lanes summed once a block. Weights
-//   are
-//            read once for each row: for decoding, where memory is the limit.
-//   Panels   kLanes outputs side by side, one a lane. A block of the weights is decoded to bytes in
-//            the order [inputs / 4][output][4], and then used for every row: the activation's four
-//            bytes are broadcast. For prompts, where arithmetic is the limit.
+// FewRows: eight outputs and up to four rows at a time, lanes along the inputs, lanes summed once a
+// block. Weights are read along their rows, in the order of memory, because memory is the limit
+// when one stream decodes; only then are the terms of eight outputs turned into lanes.
+//
+// Panels: kLanes outputs side by side, one a lane. A block of the weights is decoded to bytes in
+// the order [inputs / 4][output][4], and then used for every row: the activation's four bytes are
+// broadcast. For prompts, where arithmetic is the limit.
 #pragma once
 
 #include <cstddef>
@@ -44,14 +45,33 @@ struct EightRows {
   }
 };
 
-// The pair sums of 32 codes and 32 activations, in sixteen 16-bit lanes.
-template <typename Isa, typename Format>
-__m256i PairDot32(__m256i codes, __m256i q) {
+// Asks for the next `bytes` of a weight row. Panels read many rows a little at a time, which the
+// processor's own prefetching does not follow.
+inline void Prefetch(const void* p, size_t bytes) {
+  for (size_t line = 0; line < bytes; line += 64) {
+    _mm_prefetch(static_cast<const char*>(p) + line, _MM_HINT_T0);
+  }
+}
+
+// Calls fn<kRows>(first) for pieces of the rows: as many as the instruction set shares, then fewer.
+template <int kRows, typename Fn>
+void ForRowPieces(int rows, int first, Fn fn) {
+  for (; first + kRows <= rows; first += kRows) fn.template operator()<kRows>(first);
+  if constexpr (kRows > 1) ForRowPieces<kRows / 2>(rows, first, fn);
+}
+
+// The pair sums of 32 codes and 32 activations, in sixteen 16-bit lanes. `size` is |codes|.
+template <typename Format>
+__m256i PairDot32(__m256i codes, __m256i size, __m256i q) {
   if constexpr (Format::kSigned) {
-    return _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(q, codes));
+    return _mm256_maddubs_epi16(size, _mm256_sign_epi8(q, codes));
   } else {
     return _mm256_maddubs_epi16(codes, q);
   }
+}
+template <typename Format>
+__m256i SizeOf(__m256i codes) {
+  return Format::kSigned ? _mm256_abs_epi8(codes) : codes;
 }
 
 template <typename Isa, typename Format>
@@ -80,72 +100,89 @@ struct Product256 {
     }
   }
 
-  // sum_g s[g] sum_i c_i q_i of one block, spread over eight lanes.
-  static __m256i BlockDot(const Block& block, const Int8Row256& x, int64_t b) {
+  // The integer terms of one block and kRows activation rows, each spread over eight lanes.
+  template <int kRows>
+  struct Terms {
+    __m256i dot[kRows][8];  // sum_g s[g] sum_i c_i q_i, by output
+    __m256i min[kRows][8];  // sum_g m[g] sum_i q_i
+  };
+
+  template <int kRows>
+  static void BlockTerms(const Block& block, const Int8Row256* x, int64_t b, int output,
+                         Terms<kRows>* terms) {
     const __m128i scales = Format::Scales(block);
     const __m256i words = _mm256_broadcastsi128_si256(_mm_cvtepi8_epi16(scales));
-    __m256i sum = _mm256_setzero_si256();
+    __m256i sum[kRows];
+    for (int r = 0; r < kRows; ++r) sum[r] = _mm256_setzero_si256();
 #pragma GCC unroll 8
     for (int g = 0; g < 8; ++g) {
-      const __m256i q = Bytes::Load(x.q + b * 256 + g * 32);
-      const __m256i pairs = PairDot32<Isa, Format>(Format::Codes(block, g), q);
-      sum = Isa::MulAdd16x256(pairs, PairScales(scales, words, g), sum);
+      const __m256i codes = Format::Codes(block, g);
+      const __m256i size = SizeOf<Format>(codes);
+      const __m256i scale = PairScales(scales, words, g);
+      for (int r = 0; r < kRows; ++r) {
+        const __m256i q = Bytes::Load(x[r].q + b * 256 + g * 32);
+        sum[r] = Isa::MulAdd16x256(PairDot32<Format>(codes, size, q), scale, sum[r]);
+      }
     }
-    if constexpr (Format::kOffset != 0) {
-      static_assert(Format::kGroup == 16);
-      const __m256i sums =
-          _mm256_madd_epi16(_mm256_cvtepi8_epi16(scales), Bytes::Load(x.sum16 + b * 16));
-      sum = _mm256_sub_epi32(sum,
-                             _mm256_slli_epi32(sums, std::countr_zero(unsigned{Format::kOffset})));
-    }
-    return sum;
-  }
-  // sum_g m[g] sum_i q_i, likewise.
-  static __m256i MinDot(const Block& block, const Int8Row256& x, int64_t b) {
-    if constexpr (Format::kGroup == 32) {
-      return _mm256_zextsi128_si256(
-          _mm_madd_epi16(_mm_cvtepi8_epi16(Format::Mins(block)), Bytes::Load16(x.sum32 + b * 8)));
-    } else {
-      return _mm256_madd_epi16(_mm256_cvtepi8_epi16(Format::Mins(block)),
-                               Bytes::Load(x.sum16 + b * 16));
+    for (int r = 0; r < kRows; ++r) {
+      if constexpr (Format::kOffset != 0) {
+        static_assert(Format::kGroup == 16);
+        constexpr int kBits = std::countr_zero(unsigned{Format::kOffset});
+        const __m256i sums =
+            _mm256_madd_epi16(_mm256_cvtepi8_epi16(scales), Bytes::Load(x[r].sum16 + b * 16));
+        sum[r] = _mm256_sub_epi32(sum[r], _mm256_slli_epi32(sums, kBits));
+      }
+      terms->dot[r][output] = sum[r];
+      if constexpr (Format::kMins) {
+        const __m128i mins = Format::Mins(block);
+        if constexpr (Format::kGroup == 32) {
+          terms->min[r][output] = _mm256_zextsi128_si256(
+              _mm_madd_epi16(_mm_cvtepi8_epi16(mins), Bytes::Load16(x[r].sum32 + b * 8)));
+        } else {
+          terms->min[r][output] =
+              _mm256_madd_epi16(_mm256_cvtepi8_epi16(mins), Bytes::Load(x[r].sum16 + b * 16));
+        }
+      }
     }
   }
 
-  static void FewRows(const ProductTile& tile) {
-    constexpr int64_t kChunk = 32;  // blocks
-    for (int o = 0; o < tile.outputs; o += 8) {
-      const EightRows rows(tile, o);
-      for (int r = 0; r < tile.row_count; ++r) {
-        const Int8Row256 x = Int8Row256::At(tile.rows[r], tile.inputs);
-        __m256 y = _mm256_setzero_ps();
-        for (int64_t begin = 0; begin < tile.inputs / 256; begin += kChunk) {
-          const int64_t end =
-              begin + kChunk < tile.inputs / 256 ? begin + kChunk : tile.inputs / 256;
-          __m256i dots[kChunk][8];
-          __m256i mins[kChunk][8];
-          for (int i = 0; i < 8; ++i) {
-            for (int64_t b = begin; b < end; ++b) {
-              const Block& block = rows.template At<Block>(i, b);
-              dots[b - begin][i] = BlockDot(block, x, b);
-              if constexpr (Format::kMins) mins[b - begin][i] = MinDot(block, x, b);
-            }
-          }
-          for (int64_t b = begin; b < end; ++b) {
-            const std::byte* at[8];
-            for (int i = 0; i < 8; ++i) {
-              at[i] = reinterpret_cast<const std::byte*>(&rows.template At<Block>(i, b));
-            }
-            const __m256 dx = _mm256_set1_ps(x.d[b]);
-            y = _mm256_fmadd_ps(_mm256_mul_ps(Bytes::Halves(at, Format::kScaleAt), dx),
-                                _mm256_cvtepi32_ps(Lanes8::SumEach(dots[b - begin])), y);
-            if constexpr (Format::kMins) {
-              y = _mm256_fnmadd_ps(_mm256_mul_ps(Bytes::Halves(at, Format::kMinAt), dx),
-                                   _mm256_cvtepi32_ps(Lanes8::SumEach(mins[b - begin])), y);
-            }
+  template <int kRows>
+  static void FewRows(const EightRows& rows, const ProductTile& tile, int o, int first) {
+    constexpr int kChunk = 8;  // blocks
+    const int64_t blocks = tile.inputs / 256;
+    Int8Row256 x[kRows];
+    __m256 y[kRows];
+    for (int r = 0; r < kRows; ++r) {
+      x[r] = Int8Row256::At(tile.rows[first + r], tile.inputs);
+      y[r] = _mm256_setzero_ps();
+    }
+    for (int64_t begin = 0; begin < blocks; begin += kChunk) {
+      const int count = static_cast<int>(blocks - begin < kChunk ? blocks - begin : kChunk);
+      Terms<kRows> terms[kChunk];
+      for (int i = 0; i < 8; ++i) {
+        for (int k = 0; k < count; ++k) {
+          BlockTerms<kRows>(rows.template At<Block>(i, begin + k), x, begin + k, i, &terms[k]);
+        }
+      }
+      for (int k = 0; k < count; ++k) {
+        const std::byte* at[8];
+        for (int i = 0; i < 8; ++i) {
+          at[i] = reinterpret_cast<const std::byte*>(&rows.template At<Block>(i, begin + k));
+        }
+        const __m256 d = Bytes::Halves(at, Format::kScaleAt);
+        for (int r = 0; r < kRows; ++r) {
+          const __m256 dx = _mm256_set1_ps(x[r].d[begin + k]);
+          y[r] = _mm256_fmadd_ps(_mm256_mul_ps(d, dx),
+                                 _mm256_cvtepi32_ps(Lanes8::SumEach(terms[k].dot[r])), y[r]);
+          if constexpr (Format::kMins) {
+            y[r] = _mm256_fnmadd_ps(_mm256_mul_ps(Bytes::Halves(at, Format::kMinAt), dx),
+                                    _mm256_cvtepi32_ps(Lanes8::SumEach(terms[k].min[r])), y[r]);
           }
         }
-        _mm256_storeu_ps(tile.out + r * tile.out_stride + o, y);
       }
+    }
+    for (int r = 0; r < kRows; ++r) {
+      _mm256_storeu_ps(tile.out + (first + r) * tile.out_stride + o, y[r]);
     }
   }
 
@@ -170,13 +207,15 @@ struct Product256 {
     return _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa);
   }
 
-  static void DecodeEight(const EightRows& rows, int64_t b, int lane, Panel* panel) {
+  // `ahead`: distance in bytes to the block that this row will need next.
+  static void DecodeEight(const EightRows& rows, int64_t b, size_t ahead, int lane, Panel* panel) {
     __m128i scales[8];
     __m128i mins[8];
     const std::byte* at[8];
     for (int r = 0; r < 8; ++r) {
       const Block& block = rows.template At<Block>(r, b);
       at[r] = reinterpret_cast<const std::byte*>(&block);
+      Prefetch(at[r] + ahead, sizeof(Block));
       scales[r] = Format::Scales(block);
       if constexpr (Format::kMins) mins[r] = Format::Mins(block);
     }
@@ -313,88 +352,57 @@ struct Product32 {
   // Codes then exceed c by this; the activations' shift, -128 * sum of q, undoes it.
   static constexpr int kExcess = kAdd128 ? 128 : Format::kOffset;
 
-  static __m256i BlockDot(const Block& block, const Int8Row32& x, int64_t b) {
-    const __m256i codes = Format::Codes(block);
-    const __m256i q = Bytes::Load(x.q + b * 32);
-    if constexpr (Isa::kHasDot) {
-      const __m256i u = kAdd128 ? _mm256_xor_si256(codes, _mm256_set1_epi8(-128)) : codes;
-      return Isa::Dot256(_mm256_setzero_si256(), u, q);
-    } else {
-      return _mm256_madd_epi16(PairDot32<Isa, Format>(codes, q), _mm256_set1_epi16(1));
-    }
-  }
-
-  // Eight blocks of one weight row with `count` of them in use: their float terms, a block a lane.
+  // Eight blocks of one weight row and one activation row: their float terms, a block a lane.
   struct Terms {
     __m256 dot;    // sum_i c_i q_i
     __m256 scale;  // d_w d_x
     __m256 min;    // m d_x
   };
-  static void EightBlocks(const Block* blocks, int count, const Int8Row32& x, int64_t b,
-                          Terms* terms) {
-    __m256i dots[8];
+
+  // With `count` of the eight blocks in use; terms[r * stride] for each row r.
+  template <int kRows>
+  static void EightBlocks(const Block* blocks, int count, const Int8Row32* x, int64_t b,
+                          Terms* terms, int stride) {
+    __m256i dots[kRows][8];
     const std::byte* at[8];
+#pragma GCC unroll 8
     for (int k = 0; k < 8; ++k) {
       const int used = k < count ? k : count - 1;
       at[k] = reinterpret_cast<const std::byte*>(blocks + used);
-      dots[k] = BlockDot(blocks[used], x, b + used);
-    }
-    __m256i dot = Lanes8::SumEach(dots);
-    __m256 dx;
-    __m256i shift = _mm256_setzero_si256();
-    if (count == 8) {
-      dx = _mm256_loadu_ps(x.d + b);
-      if constexpr (kExcess != 0) shift = Bytes::Load(x.shift + b);
-    } else {  // not past the end of the arrays
-      const __m256i mask =
-          _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-      dx = _mm256_maskload_ps(x.d + b, mask);
-      if constexpr (kExcess != 0) shift = _mm256_maskload_epi32(x.shift + b, mask);
-    }
-    if constexpr (kExcess != 0) {
-      constexpr int kBits = std::countr_zero(128U / kExcess);
-      dot = _mm256_add_epi32(dot, _mm256_srai_epi32(shift, kBits));
-    }
-    terms->dot = _mm256_cvtepi32_ps(dot);
-    terms->scale = _mm256_mul_ps(Format::Scales(at), dx);
-    if constexpr (Format::kMins) terms->min = _mm256_mul_ps(Format::Mins(at), dx);
-  }
-
-  // Weights are read along their rows, in the order of memory; only then are the terms of eight
-  // rows turned so that a lane holds an output.
-  static void FewRows(const ProductTile& tile) {
-    constexpr int64_t kChunk = 8;  // groups of eight blocks
-    const int64_t blocks = tile.inputs / 32;
-    for (int o = 0; o < tile.outputs; o += 8) {
-      const EightRows rows(tile, o);
-      for (int r = 0; r < tile.row_count; ++r) {
-        const Int8Row32 x = Int8Row32::At(tile.rows[r], tile.inputs);
-        __m256 y = _mm256_setzero_ps();
-        for (int64_t begin = 0; begin < blocks; begin += kChunk * 8) {
-          const int64_t left = blocks - begin;
-          const int groups = static_cast<int>(left < kChunk * 8 ? (left + 7) / 8 : kChunk);
-          Terms terms[kChunk][8];
-          for (int i = 0; i < 8; ++i) {
-            const Block* row = &rows.template At<Block>(i, begin);
-            for (int g = 0; g < groups; ++g) {
-              const int count = static_cast<int>(left - g * 8 < 8 ? left - g * 8 : 8);
-              if (count == 8) {
-                EightBlocks(row + g * 8, 8, x, begin + g * 8, &terms[g][i]);
-              } else {
-                EightBlocks(row + g * 8, count, x, begin + g * 8, &terms[g][i]);
-              }
-            }
-          }
-          for (int g = 0; g < groups; ++g) {
-            y = AddTerms(terms[g], x, begin + g * 8, left - g * 8, y);
-          }
+      __m256i codes = Format::Codes(blocks[used]);
+      if constexpr (kAdd128) codes = _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
+      const __m256i size = SizeOf<Format>(codes);
+      for (int r = 0; r < kRows; ++r) {
+        const __m256i q = Bytes::Load(x[r].q + (b + used) * 32);
+        if constexpr (Isa::kHasDot) {
+          dots[r][k] = Isa::Dot256(_mm256_setzero_si256(), codes, q);
+        } else {
+          dots[r][k] = _mm256_madd_epi16(PairDot32<Format>(codes, size, q), _mm256_set1_epi16(1));
         }
-        _mm256_storeu_ps(tile.out + r * tile.out_stride + o, y);
       }
     }
+    const __m256 scale = Format::Scales(at);
+    const __m256i mask =
+        _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    for (int r = 0; r < kRows; ++r) {
+      __m256i dot = Lanes8::SumEach(dots[r]);
+      // Masked, so as not to read past the end of the arrays.
+      const __m256 dx =
+          count == 8 ? _mm256_loadu_ps(x[r].d + b) : _mm256_maskload_ps(x[r].d + b, mask);
+      if constexpr (kExcess != 0) {
+        const __m256i shift =
+            count == 8 ? Bytes::Load(x[r].shift + b) : _mm256_maskload_epi32(x[r].shift + b, mask);
+        constexpr int kBits = std::countr_zero(128U / kExcess);
+        dot = _mm256_add_epi32(dot, _mm256_srai_epi32(shift, kBits));
+      }
+      Terms& to = terms[r * stride];
+      to.dot = _mm256_cvtepi32_ps(dot);
+      to.scale = _mm256_mul_ps(scale, dx);
+      if constexpr (Format::kMins) to.min = _mm256_mul_ps(Format::Mins(at), dx);
+    }
   }
 
-  // y + the terms of up to eight blocks of eight rows, in the order of the blocks.
+  // y + the terms of up to eight blocks of eight outputs, in the order of the blocks.
   static __m256 AddTerms(const Terms* terms, const Int8Row32& x, int64_t b, int64_t count,
                          __m256 y) {
     __m256 dot[8];
@@ -417,6 +425,43 @@ struct Product32 {
       }
     }
     return y;
+  }
+
+  template <int kRows>
+  static void FewRows(const EightRows& rows, const ProductTile& tile, int o, int first) {
+    constexpr int kChunk = 8;  // groups of eight blocks
+    const int64_t blocks = tile.inputs / 32;
+    Int8Row32 x[kRows];
+    __m256 y[kRows];
+    for (int r = 0; r < kRows; ++r) {
+      x[r] = Int8Row32::At(tile.rows[first + r], tile.inputs);
+      y[r] = _mm256_setzero_ps();
+    }
+    for (int64_t begin = 0; begin < blocks; begin += kChunk * 8) {
+      const int64_t left = blocks - begin;
+      const int groups = static_cast<int>(left < kChunk * 8 ? (left + 7) / 8 : kChunk);
+      Terms terms[kChunk][kRows][8];
+      for (int i = 0; i < 8; ++i) {
+        const Block* row = &rows.template At<Block>(i, begin);
+        for (int g = 0; g < groups; ++g) {
+          const int64_t b = begin + g * 8;
+          if (left - g * 8 >= 8) {  // a constant count makes shorter code
+            EightBlocks<kRows>(row + g * 8, 8, x, b, &terms[g][0][i], 8);
+          } else {
+            EightBlocks<kRows>(row + g * 8, static_cast<int>(left - g * 8), x, b, &terms[g][0][i],
+                               8);
+          }
+        }
+      }
+      for (int g = 0; g < groups; ++g) {
+        for (int r = 0; r < kRows; ++r) {
+          y[r] = AddTerms(terms[g][r], x[r], begin + g * 8, left - g * 8, y[r]);
+        }
+      }
+    }
+    for (int r = 0; r < kRows; ++r) {
+      _mm256_storeu_ps(tile.out + (first + r) * tile.out_stride + o, y[r]);
+    }
   }
 
   struct Panel {
@@ -501,28 +546,30 @@ struct Product32 {
   static void Run(const ProductTile& tile);
 };
 
-// Calls fn<kRows>(first) for pieces of the rows: as many as the instruction set shares, then fewer.
-template <int kRows, typename Fn>
-void ForRowPieces(int rows, int first, Fn fn) {
-  for (; first + kRows <= rows; first += kRows) fn.template operator()<kRows>(first);
-  if constexpr (kRows > 1) ForRowPieces<kRows / 2>(rows, first, fn);
-}
-
-inline constexpr int kMostRows = 128;  // of a tile
-
 template <typename Isa, typename Format>
 void Product256<Isa, Format>::Run(const ProductTile& tile) {
-  if (tile.row_count <= Isa::kFewRows) return FewRows(tile);
+  if (tile.row_count <= Isa::kFewRows) {
+    for (int o = 0; o < tile.outputs; o += 8) {
+      const EightRows rows(tile, o);
+      ForRowPieces<4>(tile.row_count, 0,
+                      [&]<int kRows>(int r) { FewRows<kRows>(rows, tile, o, r); });
+    }
+    return;
+  }
   auto* panel = reinterpret_cast<Panel*>(tile.scratch);
-  Int8Row256 x[kMostRows];
+  Int8Row256 x[kMostTileRows];
   for (int r = 0; r < tile.row_count; ++r) x[r] = Int8Row256::At(tile.rows[r], tile.inputs);
   for (int o = 0; o < tile.outputs; o += kLanes) {
     for (int r = 0; r < tile.row_count; ++r) {
       for (int i = 0; i < kLanes; ++i) tile.out[r * tile.out_stride + o + i] = 0;
     }
     for (int64_t b = 0; b < tile.inputs / 256; ++b) {
+      // The next block of these rows, or the first one of the next kLanes rows.
+      const size_t ahead = (b + 1) * 256 < tile.inputs
+                               ? sizeof(Block)
+                               : kLanes * tile.weight_row_bytes - b * sizeof(Block);
       for (int lane = 0; lane < kLanes; lane += 8) {
-        DecodeEight(EightRows(tile, o + lane), b, lane, panel);
+        DecodeEight(EightRows(tile, o + lane), b, ahead, lane, panel);
       }
       ForRowPieces<Isa::kPanelRows>(tile.row_count, 0, [&]<int kRows>(int r) {
         Multiply<kRows>(*panel, x + r, b, tile.out + r * tile.out_stride + o, tile.out_stride);
@@ -533,9 +580,16 @@ void Product256<Isa, Format>::Run(const ProductTile& tile) {
 
 template <typename Isa, typename Format>
 void Product32<Isa, Format>::Run(const ProductTile& tile) {
-  if (tile.row_count <= Isa::kFewRows) return FewRows(tile);
+  if (tile.row_count <= Isa::kFewRows) {
+    for (int o = 0; o < tile.outputs; o += 8) {
+      const EightRows rows(tile, o);
+      ForRowPieces<4>(tile.row_count, 0,
+                      [&]<int kRows>(int r) { FewRows<kRows>(rows, tile, o, r); });
+    }
+    return;
+  }
   auto* panel = reinterpret_cast<Panel*>(tile.scratch);
-  Int8Row32 x[kMostRows];
+  Int8Row32 x[kMostTileRows];
   for (int r = 0; r < tile.row_count; ++r) x[r] = Int8Row32::At(tile.rows[r], tile.inputs);
   const int64_t all_blocks = tile.inputs / 32;
   for (int o = 0; o < tile.outputs; o += kLanes) {
@@ -544,8 +598,13 @@ void Product32<Isa, Format>::Run(const ProductTile& tile) {
     }
     for (int64_t b = 0; b < all_blocks; b += 8) {
       const int blocks = static_cast<int>(all_blocks - b < 8 ? all_blocks - b : 8);
+      // The next eight blocks of these rows, or the first ones of the next kLanes rows.
+      const int64_t ahead = b + 8 < all_blocks ? 8 : kLanes * all_blocks - b;
       for (int lane = 0; lane < kLanes; lane += 8) {
         const EightRows rows(tile, o + lane);
+        for (int r = 0; r < 8; ++r) {
+          Prefetch(&rows.template At<Block>(r, b) + ahead, 8 * sizeof(Block));
+        }
         for (int i = 0; i < blocks; ++i) DecodeEight(rows, b + i, lane, i, panel);
       }
       ForRowPieces<Isa::kPanelRows>(tile.row_count, 0, [&]<int kRows>(int r) {
