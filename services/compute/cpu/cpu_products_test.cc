@@ -162,11 +162,12 @@ TEST_P(Products, FloatWeightsAreExactToRounding) {
 // The contract of backend.h: one row at a time, all at once, any number of threads: the same bits.
 TEST_P(Products, RowsAreIndependent) {
   constexpr int64_t kRows = 70;
+  constexpr int64_t kOutputs = 67;  // two tiles, neither whole
   for (const TensorTypeInfo& info : WeightTypes()) {
     const int64_t cols = std::max<int64_t>(2 * info.block_values, 96);
-    const Owned w = RandomWeights(info.type, 67, cols, 5);
+    const Owned w = RandomWeights(info.type, kOutputs, cols, 5);
     const Owned x = RandomFloats(kRows, cols, 6);
-    const Owned single = MakeTensor(kF32, kRows, 67);
+    const Owned single = MakeTensor(kF32, kRows, kOutputs);
     const auto one = MakeBackend(GetParam(), 1);
     for (int64_t t = 0; t < kRows; ++t) {
       const Tensor out = single.tensor.Rows(t, 1);
@@ -174,14 +175,14 @@ TEST_P(Products, RowsAreIndependent) {
     }
     for (const int threads : {1, 2, 3}) {
       const auto backend = MakeBackend(GetParam(), threads);
-      for (const int64_t count : {2, 3, 4, 5, 7, 8, 13, 16, 33, 70}) {
-        for (const int64_t first : {int64_t{0}, kRows - count}) {
-          const Owned out = MakeTensor(kF32, count, 67);
-          backend->MatMul(x.tensor.Rows(first, count), {&w.tensor, 1}, {}, {&out.tensor, 1}, false);
-          const std::byte* expected = single.tensor.Rows(first, count).data;
-          ASSERT_EQ(std::memcmp(out.memory.data(), expected, out.memory.size()), 0)
-              << info.name << " rows " << first << " + " << count << " threads " << threads;
-        }
+      for (const int64_t count : {2, 3, 4, 5, 7, 8, 13, 33, 70}) {
+        if (threads > 1 && count != 70) continue;
+        const int64_t first = (kRows - count) / 2;
+        const Owned out = MakeTensor(kF32, count, kOutputs);
+        backend->MatMul(x.tensor.Rows(first, count), {&w.tensor, 1}, {}, {&out.tensor, 1}, false);
+        const std::byte* expected = single.tensor.Rows(first, count).data;
+        ASSERT_EQ(std::memcmp(out.memory.data(), expected, out.memory.size()), 0)
+            << info.name << " rows " << first << " + " << count << " threads " << threads;
       }
     }
   }

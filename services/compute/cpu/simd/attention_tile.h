@@ -26,15 +26,43 @@ struct AttentionKernel {
 
   static int Padded(int head_dim) { return (head_dim + kPad - 1) / kPad * kPad; }
 
-  // A query's running state; its accumulated values stand in `values`.
+  // Queries that share the reading of a tile, and vectors of V that share a weight: as many sums as
+  // fit into registers, enough to hide the latency of their additions.
+  static constexpr int kQueries = V::kLanes == 16 ? 4 : V::kLanes == 8 ? 2 : 1;
+  static constexpr int kVectors = 4;
+  static constexpr int kKeyVectors = kKeys / V::kLanes;
+
+  // A query's running state; its accumulated values stand in Tile::values.
   struct Running {
     float max;
     float sum;
   };
 
+  // Where things lie in the scratch memory.
+  struct Tile {
+    int padded;
+    float* k;        // [padded][kKeys]: keys are lanes
+    float* v;        // [kKeys][padded]
+    float* staging;  // [kKeys][padded]
+    float* p;        // [kQueries][kKeys] scores, then weights
+    float* q;        // [queries][padded]
+    float* values;   // [queries][padded]
+    Running* running;
+
+    Tile(std::byte* scratch, int head_dim, int queries) : padded(Padded(head_dim)) {
+      k = reinterpret_cast<float*>(scratch);
+      v = k + kKeys * padded;
+      staging = v + kKeys * padded;
+      p = staging + kKeys * padded;
+      q = p + kQueries * kKeys;
+      values = q + queries * padded;
+      running = reinterpret_cast<Running*>(values + queries * padded);
+    }
+  };
+
   static size_t ScratchBytes(int head_dim, int queries) {
     const size_t padded = Padded(head_dim);
-    return sizeof(float) * (2 * kKeys * padded + kKeys + queries * 2 * padded) +
+    return sizeof(float) * (3 * kKeys * padded + kQueries * kKeys + 2 * queries * padded) +
            sizeof(Running) * queries;
   }
 
@@ -54,104 +82,178 @@ struct AttentionKernel {
     }
   }
 
-  static float Dot(const float* a, const float* b, int n) {
-    F sum = V::Zero();
-    for (int i = 0; i < n; i += V::kLanes) sum = V::MulAdd(V::Load(a + i), V::Load(b + i), sum);
-    return V::ReduceAdd(sum);
+  // Scores of kQ queries against all keys of the block; the caller ignores keys it must not see.
+  template <int kQ>
+  static void Scores(const Tile& tile, const float* q, float scale) {
+    F sum[kQ][kKeyVectors];
+    for (int i = 0; i < kQ; ++i) {
+      for (int j = 0; j < kKeyVectors; ++j) sum[i][j] = V::Zero();
+    }
+    for (int d = 0; d < tile.padded; ++d) {
+      F k[kKeyVectors];
+      for (int j = 0; j < kKeyVectors; ++j) k[j] = V::Load(tile.k + d * kKeys + j * V::kLanes);
+      for (int i = 0; i < kQ; ++i) {
+        const F x = V::Set1(q[i * tile.padded + d]);
+        for (int j = 0; j < kKeyVectors; ++j) sum[i][j] = V::MulAdd(x, k[j], sum[i][j]);
+      }
+    }
+    const F factor = V::Set1(scale);
+    for (int i = 0; i < kQ; ++i) {
+      for (int j = 0; j < kKeyVectors; ++j) {
+        V::Store(tile.p + i * kKeys + j * V::kLanes, V::Mul(sum[i][j], factor));
+      }
+    }
   }
 
-  // Takes keys [begin, end) of the block into one query's state.
-  static void Update(const float* q, const float* k, const float* v, int begin, int end, int padded,
-                     float scale, float* p, Running* running, float* values) {
-    float block_max = -INFINITY;
-    for (int j = begin; j < end; ++j) {
-      p[j] = Dot(q, k + j * padded, padded) * scale;
-      block_max = p[j] > block_max ? p[j] : block_max;
-    }
+  // Turns one query's scores of keys [begin, end) into weights and updates its maximum and sum.
+  // Returns the factor that corrects what was accumulated before.
+  static float Softmax(float* p, int begin, int end, Running* running) {
+    for (int j = 0; j < begin; ++j) p[j] = -INFINITY;
+    for (int j = end; j < kKeys; ++j) p[j] = -INFINITY;
+    F most = V::Load(p);
+    for (int j = 1; j < kKeyVectors; ++j) most = V::Max(most, V::Load(p + j * V::kLanes));
+    const float block_max = V::ReduceMax(most);
     const float max = running->max > block_max ? running->max : block_max;
-    for (int j = 0; j < begin; ++j) p[j] = max;
-    for (int j = end; j < kKeys; ++j) p[j] = max;
-    for (int j = 0; j < kKeys; j += V::kLanes) {
-      V::Store(p + j, V::Exp(V::Sub(V::Load(p + j), V::Set1(max))));
+    F sum = V::Zero();
+    for (int j = 0; j < kKeyVectors; ++j) {
+      const F weight = V::Exp(V::Sub(V::Load(p + j * V::kLanes), V::Set1(max)));
+      V::Store(p + j * V::kLanes, weight);
+      sum = V::Add(sum, weight);
     }
     float correction = 0;  // of the first block: there is nothing yet to correct
     if (running->max != -INFINITY) {
-      float lanes[V::kLanes];
-      V::Store(lanes, V::Exp(V::Set1(running->max - max)));
-      correction = lanes[0];
+      correction = V::First(V::Exp(V::Set1(running->max - max)));
     }
-    float sum = 0;
-    for (int j = begin; j < end; ++j) sum += p[j];
-    running->sum = running->sum * correction + sum;
+    running->sum = running->sum * correction + V::ReduceAdd(sum);
     running->max = max;
-    for (int d = 0; d < padded; d += V::kLanes) {
-      F a = V::Mul(V::Load(values + d), V::Set1(correction));
-      for (int j = begin; j < end; ++j) {
-        a = V::MulAdd(V::Set1(p[j]), V::Load(v + j * padded + d), a);
+    return correction;
+  }
+
+  // values = values * correction + sum_j p_j v_j for kQ queries and kD vectors of their values.
+  template <int kQ, int kD>
+  static void Accumulate(const Tile& tile, int begin, int end, const float* correction,
+                         const float* v, float* values) {
+    F sum[kQ][kD];
+    for (int i = 0; i < kQ; ++i) {
+      for (int d = 0; d < kD; ++d) {
+        sum[i][d] =
+            V::Mul(V::Load(values + i * tile.padded + d * V::kLanes), V::Set1(correction[i]));
       }
-      V::Store(values + d, a);
+    }
+    for (int j = begin; j < end; ++j) {
+      F row[kD];
+      for (int d = 0; d < kD; ++d) row[d] = V::Load(v + j * tile.padded + d * V::kLanes);
+      for (int i = 0; i < kQ; ++i) {
+        const F weight = V::Set1(tile.p[i * kKeys + j]);
+        for (int d = 0; d < kD; ++d) sum[i][d] = V::MulAdd(weight, row[d], sum[i][d]);
+      }
+    }
+    for (int i = 0; i < kQ; ++i) {
+      for (int d = 0; d < kD; ++d) {
+        V::Store(values + i * tile.padded + d * V::kLanes, sum[i][d]);
+      }
     }
   }
 
-  static void Run(const AttentionTile& tile) {
-    const int padded = Padded(tile.head_dim);
-    const int queries = tile.rows * tile.group;
-    auto* k = reinterpret_cast<float*>(tile.scratch);
-    float* v = k + kKeys * padded;
-    float* p = v + kKeys * padded;
-    float* q = p + kKeys;
-    float* values = q + queries * padded;
-    auto* running = reinterpret_cast<Running*>(values + queries * padded);
-    std::memset(k, 0, sizeof(float) * 2 * kKeys * padded);  // the padding must be zero
-    std::memset(q, 0, sizeof(float) * 2 * queries * padded);
+  // Takes keys [begin, end) of the block into the state of `count` queries from `first` on.
+  template <int kQ>
+  static void Update(const Tile& tile, int first, int count, int begin, int end, float scale) {
+    for (; count >= kQ; first += kQ, count -= kQ) {
+      Scores<kQ>(tile, tile.q + first * tile.padded, scale);
+      float correction[kQ];
+      for (int i = 0; i < kQ; ++i) {
+        correction[i] = Softmax(tile.p + i * kKeys, begin, end, tile.running + first + i);
+      }
+      float* values = tile.values + first * tile.padded;
+      int d = 0;
+      for (; d + kVectors * V::kLanes <= tile.padded; d += kVectors * V::kLanes) {
+        Accumulate<kQ, kVectors>(tile, begin, end, correction, tile.v + d, values + d);
+      }
+      for (; d < tile.padded; d += V::kLanes) {
+        Accumulate<kQ, 1>(tile, begin, end, correction, tile.v + d, values + d);
+      }
+    }
+    if constexpr (kQ > 1) Update<kQ / 2>(tile, first, count, begin, end, scale);
+  }
+
+  // Keys and values of tokens [from, last] of the block.
+  static void Gather(const AttentionTile& task, const Tile& tile, int block, int from, int last) {
+    for (int token = from; token <= last && token < block + kKeys; ++token) {
+      const int64_t row =
+          static_cast<int64_t>(task.page_table[token / task.page_tokens]) * task.page_tokens +
+          token % task.page_tokens;
+      GatherRow(task, task.k + row * task.k_row_bytes,
+                tile.staging + (token - block) * tile.padded);
+      GatherRow(task, task.v + row * task.v_row_bytes, tile.v + (token - block) * tile.padded);
+    }
+    for (int d = 0; d < tile.padded; d += V::kLanes) {
+      for (int j = 0; j < kKeys; j += V::kLanes) {
+        V::Transpose(tile.staging + j * tile.padded + d, tile.padded, tile.k + d * kKeys + j,
+                     kKeys);
+      }
+    }
+  }
+
+  static void Run(const AttentionTile& task) {
+    const int queries = task.rows * task.group;
+    const Tile tile(task.scratch, task.head_dim, queries);
+    // Padding must be zero, and no uninitialised bits may enter the arithmetic.
+    std::memset(task.scratch, 0, ScratchBytes(task.head_dim, queries));
     int last = 0;
     int first = INT32_MAX;
-    for (int r = 0; r < tile.rows; ++r) {
-      const int position = tile.position[r];
+    for (int r = 0; r < task.rows; ++r) {
+      const int position = task.position[r];
       last = position > last ? position : last;
-      const int begin = FirstKey(tile, position);
+      const int begin = FirstKey(task, position);
       first = begin < first ? begin : first;
-      for (int h = 0; h < tile.group; ++h) {
-        const int i = r * tile.group + h;
-        std::memcpy(q + i * padded, tile.q[r] + h * tile.head_dim, tile.head_dim * sizeof(float));
-        running[i] = {-INFINITY, 0};
+      for (int h = 0; h < task.group; ++h) {
+        const int i = r * task.group + h;
+        std::memcpy(tile.q + i * tile.padded, task.q[r] + h * task.head_dim,
+                    task.head_dim * sizeof(float));
+        tile.running[i] = {-INFINITY, 0};
       }
     }
 
     for (int block = first / kKeys * kKeys; block <= last; block += kKeys) {
-      const int from = block < first ? first : block;
-      for (int token = from; token <= last && token < block + kKeys; ++token) {
-        const int64_t row =
-            static_cast<int64_t>(tile.page_table[token / tile.page_tokens]) * tile.page_tokens +
-            token % tile.page_tokens;
-        GatherRow(tile, tile.k + row * tile.k_row_bytes, k + (token - block) * padded);
-        GatherRow(tile, tile.v + row * tile.v_row_bytes, v + (token - block) * padded);
-      }
-      for (int r = 0; r < tile.rows; ++r) {
-        const int position = tile.position[r];
-        const int lowest = FirstKey(tile, position);
-        const int begin = lowest > block ? lowest - block : 0;
-        const int end = position - block + 1 < kKeys ? position - block + 1 : kKeys;
-        if (begin >= end) continue;
-        for (int h = 0; h < tile.group; ++h) {
-          const int i = r * tile.group + h;
-          Update(q + i * padded, k, v, begin, end, padded, tile.scale, p, running + i,
-                 values + i * padded);
+      Gather(task, tile, block, block < first ? first : block, last);
+      for (int r = 0; r < task.rows;) {
+        // Neighbouring rows that see the same part of the block are updated together.
+        const KeyRange range = Visible(task, task.position[r], block);
+        int next = r + 1;
+        while (next < task.rows && Visible(task, task.position[next], block) == range) ++next;
+        if (range.begin < range.end) {
+          Update<kQueries>(tile, r * task.group, (next - r) * task.group, range.begin, range.end,
+                           task.scale);
         }
+        r = next;
       }
     }
 
-    for (int r = 0; r < tile.rows; ++r) {
-      for (int h = 0; h < tile.group; ++h) {
-        const int i = r * tile.group + h;
-        float* out = tile.out[r] + h * tile.head_dim;
-        for (int d = 0; d < tile.head_dim; ++d) out[d] = values[i * padded + d] / running[i].sum;
+    for (int r = 0; r < task.rows; ++r) {
+      for (int h = 0; h < task.group; ++h) {
+        const int i = r * task.group + h;
+        float* out = task.out[r] + h * task.head_dim;
+        for (int d = 0; d < task.head_dim; ++d) {
+          out[d] = tile.values[i * tile.padded + d] / tile.running[i].sum;
+        }
       }
     }
   }
 
-  static int FirstKey(const AttentionTile& tile, int position) {
-    return tile.window > 0 && position >= tile.window ? position - tile.window + 1 : 0;
+  // The keys of a block that a query at `position` sees, relative to the block; empty if none.
+  struct KeyRange {
+    int begin;
+    int end;
+    bool operator==(const KeyRange&) const = default;
+  };
+  static KeyRange Visible(const AttentionTile& task, int position, int block) {
+    const int lowest = FirstKey(task, position);
+    return {lowest > block ? lowest - block : 0,
+            position - block + 1 < kKeys ? position - block + 1 : kKeys};
+  }
+
+  static int FirstKey(const AttentionTile& task, int position) {
+    return task.window > 0 && position >= task.window ? position - task.window + 1 : 0;
   }
 };
 

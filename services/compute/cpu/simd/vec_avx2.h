@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "services/compute/cpu/simd/lanes8.h"
+
 namespace strata::compute {
 
 struct VecAvx2 {
@@ -37,6 +39,19 @@ struct VecAvx2 {
     __m128 sum = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
     return _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
+  }
+  static F Max(F a, F b) { return _mm256_max_ps(a, b); }
+  static float ReduceMax(F x) {
+    __m128 max = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    max = _mm_max_ps(max, _mm_movehl_ps(max, max));
+    return _mm_cvtss_f32(_mm_max_ss(max, _mm_movehdup_ps(max)));
+  }
+  static float First(F x) { return _mm256_cvtss_f32(x); }
+  static void Transpose(const float* in, int64_t in_stride, float* out, int64_t out_stride) {
+    F v[kLanes];
+    for (int i = 0; i < kLanes; ++i) v[i] = Load(in + i * in_stride);
+    Lanes8::Transpose(v);
+    for (int i = 0; i < kLanes; ++i) Store(out + i * out_stride, v[i]);
   }
   // exp(x) = 2^n e^r with n = round(x / ln 2), |r| <= ln 2 / 2 and e^r by its Taylor polynomial of
   // degree 7 (remainder below 6e-9). 2^n is applied in two factors, so that results run through the

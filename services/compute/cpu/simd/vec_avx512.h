@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "services/compute/cpu/simd/lanes8.h"
+
 namespace strata::compute {
 
 struct VecAvx512 {
@@ -39,6 +41,25 @@ struct VecAvx512 {
     __m128 sum = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
     sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
     return _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
+  }
+  static F Max(F a, F b) { return _mm512_max_ps(a, b); }
+  static float ReduceMax(F x) {
+    const __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+    __m128 max = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    max = _mm_max_ps(max, _mm_movehl_ps(max, max));
+    return _mm_cvtss_f32(_mm_max_ss(max, _mm_movehdup_ps(max)));
+  }
+  static float First(F x) { return _mm512_cvtss_f32(x); }
+  // By squares of eight.
+  static void Transpose(const float* in, int64_t in_stride, float* out, int64_t out_stride) {
+    for (int i = 0; i < kLanes; i += 8) {
+      for (int j = 0; j < kLanes; j += 8) {
+        __m256 v[8];
+        for (int k = 0; k < 8; ++k) v[k] = _mm256_loadu_ps(in + (i + k) * in_stride + j);
+        Lanes8::Transpose(v);
+        for (int k = 0; k < 8; ++k) _mm256_storeu_ps(out + (j + k) * out_stride + i, v[k]);
+      }
+    }
   }
   // As in vec_avx2.h; scalef multiplies by 2^n through denormals and to infinity by itself.
   static F Exp(F x) {

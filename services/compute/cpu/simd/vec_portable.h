@@ -54,7 +54,20 @@ struct VecPortable {
   // a * b + c; with or without an intermediate rounding, but always the same way.
   static F MulAdd(F a, F b, F c) { return a * b + c; }
   static float ReduceAdd(F x) { return (x[0] + x[2]) + (x[1] + x[3]); }
-  // A finite function value for every finite argument; exp(x) to about one unit in the last place.
+  static F Max(F a, F b) { return a > b ? a : b; }
+  static float ReduceMax(F x) {
+    const float a = x[0] > x[1] ? x[0] : x[1];
+    const float b = x[2] > x[3] ? x[2] : x[3];
+    return a > b ? a : b;
+  }
+  static float First(F x) { return x[0]; }
+  // out[j][i] = in[i][j] for a square of kLanes; strides in floats.
+  static void Transpose(const float* in, int64_t in_stride, float* out, int64_t out_stride) {
+    for (int i = 0; i < kLanes; ++i) {
+      for (int j = 0; j < kLanes; ++j) out[j * out_stride + i] = in[i * in_stride + j];
+    }
+  }
+  // To about one unit in the last place; zero and infinity where floats end.
   static F Exp(F x) {
     for (int i = 0; i < kLanes; ++i) x[i] = std::exp(x[i]);
     return x;
