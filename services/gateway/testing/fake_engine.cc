@@ -42,7 +42,9 @@ FakeEngine::FakeEngine(Writer writer) : writer_(std::move(writer)) {
   set_description(description);
 }
 
-FakeEngine::~FakeEngine() {
+FakeEngine::~FakeEngine() { Join(); }
+
+void FakeEngine::Join() {
   std::vector<std::thread> threads;
   {
     const std::lock_guard lock(mutex_);

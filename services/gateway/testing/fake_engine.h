@@ -41,6 +41,9 @@ class FakeEngine : public Engine {
   std::unique_ptr<EngineCall> Generate(v1::GenerateRequest request, std::string tenant,
                                        EngineCallbacks callbacks) override;
 
+  // Waits for all calls; scripts that hang must have been cancelled.
+  void Join();
+
   int running() const { return running_; }
   int cancelled() const { return cancelled_; }
   std::vector<v1::GenerateRequest> requests() const;

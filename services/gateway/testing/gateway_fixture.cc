@@ -32,7 +32,10 @@ Gateway::Gateway(FakeEngine::Writer writer, Options options)
   server_->Serve(BuildRouter(&context_, [this] { return server_->connections(); }));
 }
 
-Gateway::~Gateway() { server_->Stop(0); }
+Gateway::~Gateway() {
+  server_->Stop(0);
+  engine_.Join();  // its callbacks use the server's executor
+}
 
 RawResponse Gateway::Post(std::string_view path, std::string_view body,
                           std::string_view extra_headers) {

@@ -1,0 +1,32 @@
+// The engine behind compute's and kvstore's gRPC services.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "services/gateway/engine/engine.h"
+#include "strata/v1/config.pb.h"
+
+#include "absl/status/statusor.h"
+
+namespace strata::gateway {
+
+struct GrpcEngineOptions {
+  std::string compute;      // addresses as common/rpc takes them
+  std::string kvstore;      // empty or "none": stored state is not used
+  std::string expertstore;  // for its figures only; may be empty
+  v1::TlsConfig tls;
+  // Hash of the model whose tokens this gateway speaks; compute must run the same. Empty = any.
+  std::string expected_fingerprint;
+  // Looking for stored state must never cost more than it can save.
+  std::chrono::milliseconds plan_timeout{200};
+  std::chrono::milliseconds watch_interval{500};
+};
+
+// Connects lazily: compute may come later, go away and come back. A thread keeps asking it for its
+// description and the daemons for their status; nothing in Engine's functions waits for the network. The
+// destructor waits for the last callbacks of cancelled calls.
+absl::StatusOr<std::unique_ptr<Engine>> ConnectGrpcEngine(GrpcEngineOptions options);
+
+}  // namespace strata::gateway
