@@ -1,5 +1,5 @@
-// One generation over gRPC: asks kvstore for a plan, then streams from compute. Includes gRPC headers;
-// for grpc_engine.cc only.
+// One generation over gRPC: asks kvstore for a plan, then streams from compute. Includes gRPC
+// headers; for grpc_engine.cc only.
 #pragma once
 
 #include <grpcpp/grpcpp.h>

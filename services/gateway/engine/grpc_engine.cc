@@ -128,9 +128,9 @@ class GrpcEngine : public Engine {
     const grpc::Status status = compute_->Describe(&context, {}, description.get());
     const std::lock_guard lock(mutex_);
     if (!status.ok()) {
-      reason_ = absl::StrCat(description_ == nullptr ? "compute does not answer yet"
-                                                     : "compute is being restarted",
-                             " (", status.error_message(), ")");
+      reason_ = absl::StrCat(
+          description_ == nullptr ? "compute does not answer yet" : "compute is being restarted",
+          " (", status.error_message(), ")");
       return;
     }
     const std::string& expected = options_.expected_fingerprint;

@@ -25,8 +25,8 @@ struct GrpcEngineOptions {
 };
 
 // Connects lazily: compute may come later, go away and come back. A thread keeps asking it for its
-// description and the daemons for their status; nothing in Engine's functions waits for the network. The
-// destructor waits for the last callbacks of cancelled calls.
+// description and the daemons for their status; nothing in Engine's functions waits for the
+// network. The destructor waits for the last callbacks of cancelled calls.
 absl::StatusOr<std::unique_ptr<Engine>> ConnectGrpcEngine(GrpcEngineOptions options);
 
 }  // namespace strata::gateway

@@ -10,8 +10,8 @@
 
 namespace strata::gateway {
 
-// Shared, because notifiers on other threads may outlive the waiting coroutine. They must not outlive
-// the executor's context.
+// Shared, because notifiers on other threads may outlive the waiting coroutine. They must not
+// outlive the executor's context.
 class Wake : public std::enable_shared_from_this<Wake> {
  public:
   using Clock = std::chrono::steady_clock;

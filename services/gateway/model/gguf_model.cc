@@ -29,8 +29,8 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
   return text;
 }
 
-// Published with newer files by the people who trained the model. What they do not say follows common
-// practice for local models.
+// Published with newer files by the people who trained the model. What they do not say follows
+// common practice for local models.
 v1::SamplingParams DefaultSampling(const gguf::Metadata& metadata) {
   const auto number = [&](const char* key, double otherwise) {
     const auto value = metadata.GetFloat(key, otherwise);
