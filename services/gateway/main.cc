@@ -81,7 +81,7 @@ absl::Status Serve(const v1::Config& config) {
   context.started_unix = std::time(nullptr);
   server->Serve(BuildRouter(&context, [&server] { return server->connections(); }));
   rpc::ServeUntilSignal(absl::StrCat("serving ", context.model->name(), " on ",
-                                     absl::StrJoin(config.gateway().listen(), ", ")));
+                                     absl::StrJoin(server->addresses(), ", ")));
   server->Stop(kStopGraceMs);
   return absl::OkStatus();
 }

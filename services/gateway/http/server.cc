@@ -71,6 +71,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
 
   asio::any_io_executor executor() { return context_.get_executor(); }
   std::vector<uint16_t> ports() const { return ports_; }
+  std::vector<std::string> addresses() const { return addresses_; }
   uint32_t connections() const { return shared_->connections; }
 
  private:
@@ -102,6 +103,8 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
       return absl::FailedPreconditionError(message);
     }
     ports_.push_back(acceptor.local_endpoint(ec).port());
+    addresses_.push_back(
+        absl::StrCat(address.text.substr(0, address.text.rfind(':') + 1), ports_.back()));
     acceptors_.push_back(std::move(acceptor));
     return absl::OkStatus();
   }
@@ -166,6 +169,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
   std::shared_ptr<ServerShared> shared_ = std::make_shared<ServerShared>();
   std::list<tcp::acceptor> acceptors_;
   std::vector<uint16_t> ports_;
+  std::vector<std::string> addresses_;
   std::list<std::shared_ptr<Connection>> active_;
   std::thread thread_;
 };
@@ -182,6 +186,7 @@ HttpServer::~HttpServer() { Stop(0); }
 asio::any_io_executor HttpServer::executor() const { return impl_->executor(); }
 void HttpServer::Serve(Router router) { impl_->Serve(std::move(router)); }
 std::vector<uint16_t> HttpServer::ports() const { return impl_->ports(); }
+std::vector<std::string> HttpServer::addresses() const { return impl_->addresses(); }
 uint32_t HttpServer::connections() const { return impl_->connections(); }
 void HttpServer::Stop(uint32_t grace_ms) { impl_->Stop(grace_ms); }
 

@@ -58,7 +58,8 @@ class HttpServer {
   // Begin to answer. Until then connections wait: handlers often need executor() to be made.
   void Serve(Router router);
 
-  std::vector<uint16_t> ports() const;  // in the order of `listen`; for "address:0"
+  std::vector<uint16_t> ports() const;         // in the order of `listen`; for "address:0"
+  std::vector<std::string> addresses() const;  // "address:port" of each, for people
   uint32_t connections() const;
 
   // Accepts nothing more, lets running requests finish for at most `grace_ms`, then drops them.

@@ -1,0 +1,225 @@
+#include "services/gateway/engine/grpc_engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <optional>
+#include <thread>
+
+#include "common/rpc/server.h"
+#include "services/gateway/engine/generation.h"
+#include "services/gateway/testing/fake_compute.h"
+
+namespace strata::gateway {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::FakeCompute;
+using testing::FakeEngine;
+using testing::FakeKvStore;
+
+template <typename Condition>
+bool Eventually(Condition condition) {
+  for (int i = 0; i < 2000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  return false;
+}
+
+class GrpcEngineTest : public ::testing::Test {
+ protected:
+  GrpcEngineTest() {
+    std::string pattern = ::testing::TempDir() + "gwXXXXXX";
+    directory_ = mkdtemp(pattern.data());
+    description_.mutable_fingerprint()->set_hash("0123456789abcdef");
+    description_.mutable_fingerprint()->set_name("Fake");
+    description_.mutable_state_layout()->set_hash("layout");
+    description_.set_context_length(100);
+    description_.set_max_sequences(2);
+  }
+
+  std::string ComputeAddress() const { return "unix:" + directory_ + "/compute"; }
+  std::string KvAddress() const { return "unix:" + directory_ + "/kvstore"; }
+
+  void StartCompute(FakeEngine::Writer writer) {
+    compute_server_.reset();
+    compute_ = std::make_unique<FakeCompute>(description_, std::move(writer));
+    grpc::Service* services[] = {compute_.get()};
+    auto server = rpc::Server::Start(ComputeAddress(), {}, services);
+    ASSERT_TRUE(server.ok()) << server.status();
+    compute_server_ = *std::move(server);
+  }
+  // As if it had been killed: running calls break off.
+  void KillCompute() {
+    compute_server_->Shutdown(milliseconds(0));
+    compute_server_.reset();
+  }
+  void StartKvStore() {
+    grpc::Service* services[] = {&kvstore_};
+    kvstore_server_ = *rpc::Server::Start(KvAddress(), {}, services);
+  }
+  void Connect(std::string expected_fingerprint = "") {
+    GrpcEngineOptions options;
+    options.compute = ComputeAddress();
+    options.kvstore = KvAddress();
+    options.watch_interval = milliseconds(50);
+    options.expected_fingerprint = std::move(expected_fingerprint);
+    auto engine = ConnectGrpcEngine(options);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
+  }
+  bool WaitState(EngineState state) {
+    return Eventually([&] { return engine_->state() == state; });
+  }
+
+  struct Result {
+    std::vector<uint32_t> tokens;
+    std::optional<v1::Finish> finish;
+    absl::Status error;
+  };
+  Result Generate(int prompt_tokens = 8) {
+    v1::GenerateRequest request;
+    request.set_request_id("req-7");
+    for (int i = 0; i < prompt_tokens; ++i) request.mutable_prompt()->add_ids(i);
+    Generation generation(engine_.get(), request, "tenant-a", {}, [] {});
+    Result result;
+    Eventually([&] {
+      Generation::Update update = generation.Poll(Generation::Clock::now());
+      for (const auto& token : update.tokens) result.tokens.push_back(token.id());
+      result.finish = update.finish;
+      result.error = update.error;
+      return result.finish || !result.error.ok();
+    });
+    return result;
+  }
+
+  std::string directory_;
+  v1::DescribeResponse description_;
+  std::unique_ptr<FakeCompute> compute_;
+  FakeKvStore kvstore_;
+  std::unique_ptr<rpc::Server> compute_server_;
+  std::unique_ptr<rpc::Server> kvstore_server_;
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_F(GrpcEngineTest, ComputeMayComeLater) {
+  Connect();
+  EXPECT_EQ(engine_->state(), EngineState::kStarting);
+  EXPECT_EQ(engine_->description(), nullptr);
+  StartCompute([](const v1::GenerateRequest&) { return FakeEngine::Script{{1, 2, 3}}; });
+  ASSERT_TRUE(WaitState(EngineState::kReady));
+  EXPECT_EQ(engine_->description()->context_length(), 100);
+  const Result result = Generate();
+  EXPECT_EQ(result.tokens, (std::vector<uint32_t>{1, 2, 3}));
+  EXPECT_TRUE(result.finish);
+}
+
+TEST_F(GrpcEngineTest, PlanAndTenantReachCompute) {
+  StartKvStore();
+  StartCompute([](const v1::GenerateRequest&) { return FakeEngine::Script{{1}}; });
+  Connect();
+  ASSERT_TRUE(WaitState(EngineState::kReady));
+  ASSERT_TRUE(Eventually([&] { return engine_->status().has_kvstore; }));
+  EXPECT_EQ(engine_->status().kvstore.blocks(), 11);
+  const Result result = Generate();
+  ASSERT_TRUE(result.finish) << result.error;
+  EXPECT_EQ(result.finish->usage().cached_tokens(), 4);
+  const v1::GenerateRequest request = compute_->requests()[0];
+  EXPECT_EQ(request.restore().key().tenant(), "tenant-a");
+  EXPECT_EQ(request.restore().key().fingerprint().hash(), "0123456789abcdef");
+  EXPECT_EQ(request.restore().key().layout().hash(), "layout");
+}
+
+TEST_F(GrpcEngineTest, ASlowOrFailingPlanCostsNothing) {
+  StartKvStore();
+  StartCompute([](const v1::GenerateRequest&) { return FakeEngine::Script{{1}}; });
+  Connect();
+  ASSERT_TRUE(WaitState(EngineState::kReady));
+  ASSERT_TRUE(Eventually([&] { return engine_->status().has_kvstore; }));
+  kvstore_.failure = grpc::Status(grpc::StatusCode::INTERNAL, "disk");
+  EXPECT_TRUE(Generate().finish);
+  kvstore_.failure = grpc::Status::OK;
+  kvstore_.delay = milliseconds(60000);
+  EXPECT_TRUE(Generate().finish);
+  for (const auto& request : compute_->requests()) {
+    EXPECT_EQ(request.restore().reused_tokens(), 0);
+    EXPECT_EQ(request.restore().key().tenant(), "tenant-a");
+  }
+  kvstore_.delay = milliseconds(0);
+}
+
+TEST_F(GrpcEngineTest, CancellingReachesCompute) {
+  StartCompute([](const v1::GenerateRequest&) {
+    FakeEngine::Script script;
+    script.hangs = true;
+    return script;
+  });
+  Connect();
+  ASSERT_TRUE(WaitState(EngineState::kReady));
+  {
+    const Generation generation(engine_.get(), v1::GenerateRequest(), "", {}, [] {});
+    ASSERT_TRUE(Eventually([&] { return compute_->running() == 1; }));
+  }
+  EXPECT_TRUE(Eventually([&] { return compute_->running() == 0 && compute_->cancelled() == 1; }));
+}
+
+TEST_F(GrpcEngineTest, CancellingWhilePlanningStartsNothing) {
+  StartKvStore();
+  StartCompute([](const v1::GenerateRequest&) { return FakeEngine::Script{{1}}; });
+  Connect();
+  ASSERT_TRUE(WaitState(EngineState::kReady));
+  ASSERT_TRUE(Eventually([&] { return engine_->status().has_kvstore; }));
+  kvstore_.delay = milliseconds(60000);
+  {
+    const Generation generation(engine_.get(), v1::GenerateRequest(), "", {}, [] {});
+  }
+  engine_.reset();  // waits for the last callback
+  EXPECT_TRUE(compute_->requests().empty());
+}
+
+TEST_F(GrpcEngineTest, AnswersGoOnAfterComputeWasKilled) {
+  const std::vector<uint32_t> answer = {10, 11, 12, 13, 14, 15, 16, 17};
+  StartCompute([&](const v1::GenerateRequest&) {
+    FakeEngine::Script script;
+    script.tokens.assign(answer.begin(), answer.begin() + 3);
+    script.hangs = true;
+    return script;
+  });
+  Connect();
+  ASSERT_TRUE(WaitState(EngineState::kReady));
+  Result result;
+  std::thread client([&] { result = Generate(); });
+  ASSERT_TRUE(Eventually([&] { return compute_->running() == 1; }));
+  std::this_thread::sleep_for(milliseconds(50));
+  KillCompute();
+  StartCompute([&](const v1::GenerateRequest&) { return FakeEngine::Script{answer}; });
+  client.join();
+  EXPECT_EQ(result.tokens, answer);
+  ASSERT_TRUE(result.finish) << result.error;
+  EXPECT_EQ(compute_->requests()[0].resumed_tokens(), 3);
+  EXPECT_EQ(compute_->requests()[0].prompt().ids_size(), 8 + 3);
+  EXPECT_TRUE(WaitState(EngineState::kReady));
+}
+
+TEST_F(GrpcEngineTest, LossAndReturnAreNoticed) {
+  StartCompute([](const v1::GenerateRequest&) { return FakeEngine::Script{{1}}; });
+  Connect();
+  ASSERT_TRUE(WaitState(EngineState::kReady));
+  KillCompute();
+  ASSERT_TRUE(WaitState(EngineState::kLost));
+  EXPECT_THAT(engine_->reason(), ::testing::HasSubstr("restarted"));
+  EXPECT_NE(engine_->description(), nullptr);
+  StartCompute([](const v1::GenerateRequest&) { return FakeEngine::Script{{1}}; });
+  EXPECT_TRUE(WaitState(EngineState::kReady));
+}
+
+TEST_F(GrpcEngineTest, AnotherModelIsRefused) {
+  StartCompute([](const v1::GenerateRequest&) { return FakeEngine::Script{{1}}; });
+  Connect("another hash 16b");
+  EXPECT_TRUE(WaitState(EngineState::kWrong));
+}
+
+}  // namespace
+}  // namespace strata::gateway
