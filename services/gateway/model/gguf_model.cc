@@ -9,7 +9,7 @@
 #include "common/base/log.h"
 #include "common/gguf/reader.h"
 #include "common/tokenizer/tokenizer.h"
-#include "services/gateway/template/chat_template.h"
+#include "services/gateway/template/chat_renderer.h"
 
 namespace strata::gateway {
 namespace {
@@ -51,13 +51,16 @@ class FileModel : public Model {
       : name_(std::move(name)), tokenizer_(std::move(tokenizer)), sampling_(std::move(sampling)) {}
 
   // Keeps the reason when the template cannot be used.
-  void SetTemplate(std::string source) {
-    source_ = std::move(source);
-    absl::StatusOr<ChatTemplate> parsed = ChatTemplate::Parse(source_);
-    if (parsed.ok()) {
-      template_.emplace(*std::move(parsed));
+  void SetTemplate(const std::string& source) {
+    json::object tokens;
+    tokens["bos_token"] = TokenText(tokenizer_->bos_id());
+    tokens["eos_token"] = TokenText(tokenizer_->eos_id());
+    tokens["pad_token"] = TokenText(tokenizer_->pad_id());
+    absl::StatusOr<ChatRenderer> renderer = ChatRenderer::Create(source, std::move(tokens));
+    if (renderer.ok()) {
+      renderer_.emplace(*std::move(renderer));
     } else {
-      template_error_ = parsed.status();
+      template_error_ = renderer.status();
       LogWarning("chat requests will be refused: ", template_error_.message());
     }
   }
@@ -80,13 +83,9 @@ class FileModel : public Model {
     return tokenizer_->FindToken(text);
   }
 
-  absl::StatusOr<std::vector<TextPart>> Render(const json::object& given) const override {
-    if (!template_) return template_error_;
-    json::object variables = given;
-    AddToken("bos_token", tokenizer_->bos_id(), &variables);
-    AddToken("eos_token", tokenizer_->eos_id(), &variables);
-    AddToken("pad_token", tokenizer_->pad_id(), &variables);
-    STRATA_ASSIGN_OR_RETURN(std::vector<ChatTemplate::Piece> pieces, template_->Render(variables));
+  absl::StatusOr<std::vector<TextPart>> Render(const json::object& variables) const override {
+    if (!renderer_) return template_error_;
+    STRATA_ASSIGN_OR_RETURN(std::vector<ChatTemplate::Piece> pieces, renderer_->Render(variables));
     std::vector<TextPart> parts;
     parts.reserve(pieces.size());
     for (ChatTemplate::Piece& piece : pieces) {
@@ -94,20 +93,20 @@ class FileModel : public Model {
     }
     return parts;
   }
-  std::string_view chat_template() const override { return source_; }
+  std::string_view chat_template() const override {
+    return renderer_ ? std::string_view(renderer_->source()) : std::string_view();
+  }
   const v1::SamplingParams& default_sampling() const override { return sampling_; }
 
  private:
-  void AddToken(const char* name, std::optional<uint32_t> id, json::object* variables) const {
-    // The request must not choose text that counts as the template's own.
-    (*variables)[name] = id ? std::string(tokenizer_->Piece(*id)) : std::string();
+  std::string TokenText(std::optional<uint32_t> id) const {
+    return id ? std::string(tokenizer_->Piece(*id)) : std::string();
   }
 
   const std::string name_;
   const std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
   const v1::SamplingParams sampling_;
-  std::string source_;
-  std::optional<ChatTemplate> template_;
+  std::optional<ChatRenderer> renderer_;
   absl::Status template_error_ = absl::FailedPreconditionError(
       "this model has no chat template; set gateway.chat_template_file or use /v1/completions");
 };
@@ -121,8 +120,8 @@ absl::StatusOr<GgufModel> OpenGgufModel(const std::string& path, const std::stri
   auto model =
       std::make_unique<FileModel>(NameOf(path), std::move(tokenizer), DefaultSampling(metadata));
   if (!template_file.empty()) {
-    STRATA_ASSIGN_OR_RETURN(std::string source, ReadTextFile(template_file));
-    model->SetTemplate(std::move(source));
+    STRATA_ASSIGN_OR_RETURN(const std::string source, ReadTextFile(template_file));
+    model->SetTemplate(source);
   } else if (metadata.Find("tokenizer.chat_template") != nullptr) {
     STRATA_ASSIGN_OR_RETURN(const std::string_view source,
                             metadata.GetString("tokenizer.chat_template"));
