@@ -13,6 +13,7 @@
 #include "common/rpc/server.h"
 #include "common/tokenizer/byte_alphabet.h"
 #include "services/gateway/testing/fake_compute.h"
+#include "services/gateway/testing/tiny_model.h"
 
 namespace strata::gateway::testing {
 namespace {
