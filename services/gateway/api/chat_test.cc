@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
 #include <regex>
 #include <thread>
 
@@ -116,17 +117,23 @@ TEST(Chat, WholeAnswerShape) {
 }
 
 TEST(Chat, StreamShapeAndOrder) {
+  // The second token comes when the first was seen, so that each has a chunk of its own.
+  std::promise<void> seen;
   Gateway gateway(
-      [](const v1::GenerateRequest&) {
+      [&](const v1::GenerateRequest&) {
         FakeEngine::Script script;
         script.tokens = TinyModel::Bytes("ok");
-        script.delay = std::chrono::milliseconds(20);
+        script.before_token = [&](size_t i) {
+          if (i == 1) seen.get_future().wait();
+        };
         return script;
       },
       {});
   RawClient client(gateway.port());
   client.SendRequest("POST", "/v1/chat/completions",
                      Body(R"("stream":true,"stream_options":{"include_usage":true})"));
+  EXPECT_TRUE(client.WaitFor("\"content\":\"o\""));
+  seen.set_value();
   const RawResponse response = client.Read();
   EXPECT_TRUE(response.complete);
   EXPECT_EQ(response.headers.at("content-type"), "text/event-stream; charset=utf-8");

@@ -108,6 +108,7 @@ std::unique_ptr<EngineCall> FakeEngine::Generate(v1::GenerateRequest request, st
                              : std::min<size_t>(script.tokens.size(), request.max_tokens());
     while (sent < limit) {
       if (flag->Wait(script.delay)) return give_up();
+      if (script.before_token) script.before_token(sent);
       v1::GenerateEvent event;
       for (size_t i = 0; i < script.batch && sent < limit; ++i, ++sent) {
         v1::GeneratedToken* token = event.mutable_tokens()->add_tokens();

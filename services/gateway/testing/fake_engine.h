@@ -23,8 +23,10 @@ class FakeEngine : public Engine {
     // Sent this many at a time.
     size_t batch = 1;
     std::chrono::microseconds delay{0};  // before each batch
-    bool hangs = false;                  // never finishes by itself
-    absl::Status failure;                // instead of Finish
+    // Called before each token on the engine's thread; may wait.
+    std::function<void(size_t)> before_token;
+    bool hangs = false;    // never finishes by itself
+    absl::Status failure;  // instead of Finish
   };
   using Writer = std::function<Script(const v1::GenerateRequest&)>;
 
