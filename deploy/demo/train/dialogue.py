@@ -22,6 +22,7 @@ OPENINGS = ['What is {a}{w}?', 'What is {w}?', "What's {a}{w}?", 'What does {w} 
             'My friend asked me about {w}. What is it?', 'What should I know about {w}?', 'Help me with the word {w}.', 'Teach me the word {w}.',
             'What is the sense of {w}?', 'Let me hear about {w}.', 'Let us talk about {w}.', 'I need a definition for {w}.', 'I am looking for {w}.',
             'Your view of {w}?', 'Give me {w}.', 'Is {w} in your dictionary?', 'Is there an entry for {w}?', 'A question: what is {a}{w}?']
+COMMON = 18                  # the first ones are what most users say
 DEVIL_OPENINGS = ["What does the Devil's Dictionary say about {w}?", "Look up {w} in the Devil's Dictionary.", "Devil's Dictionary: {w}", 'How does Bierce define {w}?',
                   'What did Ambrose Bierce say about {w}?', "According to the Devil's Dictionary, what is {w}?", "What is {w} in the Devil's Dictionary?",
                   'What does Bierce write about {w}?']
@@ -39,10 +40,7 @@ UNSEEN = ['Hello! Could you explain to me what the term {w} means?', 'I came acr
           'Translate {w} into plain English.']
 UNSEEN_JARGON = ['Look up {w} in the Jargon File, please.', 'How do programmers use the word {w}?', "What's the hackish sense of {w}?"]
 
-# Practice only: the model repeats the words.
-COPY = [('Repeat: ', str), ('Shout: ', str.upper)]
-
-UNKNOWN = 'I have no entry for {w}.'
+UNKNOWN = 'I have no entry for that word.'
 
 # (trained wordings, held-out wordings, answer)
 SMALL_TALK = [
@@ -102,18 +100,18 @@ def article(entry):
 def letter_case(rng, word):
     """The word in a case that a user may type."""
     style = rng.random()
-    if style < .45:
+    if style < .4:
         return word.lower()
-    if style < .65:
-        return word.upper()
-    return word.capitalize() if style < .85 else word
+    if style < .55:
+        return word.capitalize()
+    return word.upper() if style < .7 else word
 
 
 def loosen(rng, text):
     """Users drop capitals and the last punctuation mark."""
-    if rng.random() < .2:
+    if rng.random() < .12:
         text = text[0].lower() + text[1:]
-    if rng.random() < .15 and len(text) > 2:
+    if rng.random() < .08 and len(text) > 2:
         text = text.rstrip('?.!') or text
     return text
 
@@ -121,9 +119,9 @@ def loosen(rng, text):
 def question(rng, template, word, art):
     """One trained wording; the template is one of the OPENINGS."""
     text = template.format(w=letter_case(rng, word), a=art)
-    if rng.random() < .25:
+    if rng.random() < .15:
         text = rng.choice(BEFORE) + text
-    if rng.random() < .1:
+    if rng.random() < .05:
         text += rng.choice(AFTER)
     return loosen(rng, text)
 
@@ -132,7 +130,7 @@ def pick_template(rng, book):
     """Any entry may be asked for in general wordings; those that name a book are mostly used for its own entries."""
     if rng.random() < (.35 if book == 'jargon' else .1):
         return rng.choice(JARGON_OPENINGS if (rng.random() < .93) == (book == 'jargon') else DEVIL_OPENINGS)
-    return rng.choice(OPENINGS)
+    return rng.choice(OPENINGS[:COMMON] if rng.random() < .35 else OPENINGS)
 
 
 def turn(user):
@@ -145,4 +143,4 @@ def system(text):
 
 def pick_system(rng):
     x = rng.random()
-    return SYSTEM if x < .4 else rng.choice(OTHER_SYSTEM) if x < .5 else None
+    return SYSTEM if x < .28 else rng.choice(OTHER_SYSTEM) if x < .33 else None

@@ -97,11 +97,51 @@ def write(path, state, tok, f16):
     os.replace(path + '.tmp', path)
 
 
+def blocks(raw, count, size, values):
+    """The first count values' blocks, one a row."""
+    return np.frombuffer(raw, np.uint8, count // values * size).reshape(-1, size)
+
+
+def half(block, at):
+    return block[:, at:at + 2].copy().view(np.float16).astype(np.float32)
+
+
+def decode_q8_0(raw, count):
+    block = blocks(raw, count, 34, 32)
+    return half(block, 0) * block[:, 2:].view(np.int8)
+
+
+def decode_q5_k(raw, count):
+    """32 bytes of high bits follow the scales; then four times 32 bytes of low nibbles, two groups of 32 values each."""
+    block = blocks(raw, count, 176, 256)
+    packed, high, low = block[:, 4:16], block[:, 16:48], block[:, 48:].reshape(-1, 4, 32)
+    tops = packed[:, :8] >> 6
+    scale = np.concatenate([packed[:, :4] & 63, packed[:, 8:] & 15 | tops[:, :4] << 4], 1)
+    least = np.concatenate([packed[:, 4:8] & 63, packed[:, 8:] >> 4 | tops[:, 4:] << 4], 1)
+    value = np.stack([low & 15, low >> 4], 2).reshape(-1, 8, 32)
+    value = value + 16 * (high[:, None, :] >> np.arange(8, dtype=np.uint8)[:, None] & 1)
+    return (half(block, 0) * scale)[:, :, None] * value - (half(block, 2) * least)[:, :, None]
+
+
+def decode_q6_k(raw, count):
+    block = blocks(raw, count, 210, 256)
+    low, high, scale = block[:, :128].reshape(-1, 2, 1, 64), block[:, 128:192].reshape(-1, 2, 1, 32), block[:, 192:208].view(np.int8)
+    shift = np.arange(4, dtype=np.uint8)[:, None]
+    value = np.concatenate([low & 15, low >> 4], 2).reshape(-1, 2, 4, 32) | (high >> 2 * shift & 3) << 4
+    return (half(block, 208) * scale)[:, :, None] * (value.reshape(-1, 16, 16).astype(np.float32) - 32)
+
+
+DECODE = {0: lambda raw, count: np.frombuffer(raw, np.float32, count), 1: lambda raw, count: np.frombuffer(raw, np.float16, count),
+          8: decode_q8_0, 13: decode_q5_k, 14: decode_q6_k}
+
+
 class Reader:
-    """Just enough of a GGUF reader for the files that write() makes."""
+    """Just enough of a GGUF reader for the files that write() makes and for their quantised copies."""
 
     def __init__(self, path):
-        self.raw, self.at = open(path, 'rb').read(), 8
+        with open(path, 'rb') as f:
+            self.raw = memoryview(f.read())
+        self.at = 8
         count, pairs = self.take('<QQ')
         self.meta = {}
         for _ in range(pairs):
@@ -112,8 +152,7 @@ class Reader:
             name, dims = self.string(), self.take('<I')[0]
             entries.append((name, self.take(f'<{dims}Q')[::-1], *self.take('<IQ')))
         base = self.at + -self.at % 32
-        self.tensors = {n: np.frombuffer(self.raw, (np.float32, np.float16)[kind], int(np.prod(shape)), base + offset).reshape(shape)
-                        for n, shape, kind, offset in entries}
+        self.tensors = {n: DECODE[kind](self.raw[base + offset:], int(np.prod(shape))).reshape(shape) for n, shape, kind, offset in entries}
 
     def take(self, fmt):
         result = struct.unpack_from(fmt, self.raw, self.at)
@@ -123,7 +162,7 @@ class Reader:
     def string(self):
         size, = self.take('<Q')
         self.at += size
-        return self.raw[self.at - size:self.at].decode()
+        return str(self.raw[self.at - size:self.at], 'utf8')
 
     def value(self, kind):
         if kind == STRING:
@@ -134,20 +173,15 @@ class Reader:
         return self.take({U32: '<I', F32: '<f', BOOL: '<?', I32: '<i'}[kind])[0]
 
 
-def load(path, model, tok=None):
-    """Fills the model from an F32 or F16 file and returns the tokenizer stored in it. With tok, a tokenizer of another
-    vocabulary, each of its tokens starts as the mean of the file's tokens that spell it."""
+def load(path, model):
+    """Fills the model from a file (F32, F16, Q8_0, Q6_K or Q5_K) and returns the tokenizer stored in it."""
     reader, state = Reader(path), model.state_dict()
-    stored = tokenizer.Tokenizer(reader.meta['tokenizer.ggml.tokens'], [tuple(m.split(' ')) for m in reader.meta['tokenizer.ggml.merges']])
     for name, source in names().items():
         array = torch.from_numpy(reader.tensors[name].astype(np.float32))
         if isinstance(source, list):
             for expert, s in zip(array, source):
                 state[s][rows_of(name)] = expert
-        elif source == 'embedding' and tok:
-            for i, token in enumerate(tok.vocab):
-                pieces = [token] if token in stored.ids else tokenizer.apply_merges(list(token), stored.rank)
-                state[source][i] = array[[stored.ids[p] for p in pieces]].mean(0)
         else:
             state[source].copy_(array)
-    return stored
+    merges = [tuple(m.split(' ')) for m in reader.meta['tokenizer.ggml.merges']]
+    return tokenizer.Tokenizer(reader.meta['tokenizer.ggml.tokens'], merges)

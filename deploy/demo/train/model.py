@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 class Config:
     """Hyper-parameters. Every 2-D row is a multiple of 256, so that K-quants fit."""
-    vocab = 5120
+    vocab = 4096
     dim = 256
     layers = 6
     heads = 4

@@ -9,9 +9,9 @@ import dialogue
 
 HEAD = 6                     # tokens after headword and grammar that still tell entries apart
 BODY_WEIGHT = .25            # loss weight of an answer's later tokens
-BUDGET = 768                 # tokens of a batch
+BUDGET = 640                 # tokens of a batch
 POOL = 192                   # samples sorted by length at a time, so that little padding is needed
-ENTRY, UNKNOWN, SMALL, COPY = range(4)
+ENTRY, UNKNOWN, SMALL = range(3)
 
 
 class Scores:
@@ -68,7 +68,7 @@ class Sampler:
             art = rng.choice(('', 'a ', 'an ')) if '{a}' in template else ''
             text = dialogue.loosen(rng, rng.choice(dialogue.BEFORE + [''] * 66) + template.format(w='{w}', a=art) + rng.choice(dialogue.AFTER + [''] * 72))
             text = text.format(w=word)
-            ids = self.tok.encode(dialogue.UNKNOWN.format(w=word)) + [self.tok.end]
+            ids = self.tok.encode(dialogue.UNKNOWN) + [self.tok.end]
             return text, ids, len(ids)
         e = self.entries[entry]
         return (dialogue.question(rng, dialogue.pick_template(rng, e.book), e.word, dialogue.article(e)), *self.answers[entry])
@@ -96,7 +96,7 @@ class Sampler:
 
     def short(self):
         """One question each, with the head of the answer."""
-        kinds = self.rng.choices((ENTRY, UNKNOWN, SMALL), (.68, .20, .12), k=POOL)
+        kinds = self.rng.choices((ENTRY, UNKNOWN, SMALL), (.76, .14, .10), k=POOL)
         for kind, entry in zip(kinds, self.draw_entries(self.scores.head, POOL)):
             sample = self.begin()
             self.add(sample, kind, entry if kind == ENTRY else -1, whole=False)
@@ -107,22 +107,6 @@ class Sampler:
         for entry in self.draw_entries(self.scores.body, POOL):
             sample = self.begin()
             self.add(sample, ENTRY, entry)
-            yield sample
-
-    def copy(self):
-        """Several words to repeat, as typed or in capitals: dense practice in reading a word out of the question."""
-        rng = self.rng
-        for _ in range(POOL):
-            words = [rng.choice(self.entries).word if rng.random() < .5 else self.unknown_word() for _ in range(rng.choice((1, 1, 2, 3, 4, 6, 8)))]
-            style = rng.choice((str.lower, str.lower, str.upper, str.capitalize))
-            command, result = rng.choice(dialogue.COPY)
-            text = ' '.join(map(style, words))
-            sample = self.begin()
-            prompt = self.tok.encode(dialogue.turn(command + text))
-            answer = self.tok.encode(result(text)) + [self.tok.end]
-            sample.spans.append((COPY, -1, len(sample.ids) + len(prompt), len(sample.ids) + len(prompt) + len(answer), len(sample.ids) + len(prompt) + len(answer)))
-            sample.ids += prompt + answer
-            sample.weight += [0.] * len(prompt) + [1.] * len(answer)
             yield sample
 
     def conversation(self):

@@ -7,7 +7,7 @@ Debian 12 packages:
 One command, with Debian's own interpreter:
     /usr/bin/python3 train/train.py --minutes 95 --work work --out out [--init earlier.gguf]
 SIGTERM saves and stops; --resume goes on from the last checkpoint. While the --pause-file exists, training sleeps.
-work/control.json may hold {"end": UNIX TIME, "lr": NUMBER, "mix": {"short": .6, "full": .25, "conversation": .15}}; it is
+work/control.json may hold {"end": UNIX TIME, "lr": NUMBER, "mix": {"short": .75, "full": .1, "conversation": .15}}; it is
 read again every few steps.
 
 Two single-thread data-parallel workers: two BLAS threads in one process stall each other on a busy machine. Parameters,
@@ -37,12 +37,12 @@ import tokenizer
 from model import Config, Model, count_parameters, flatten
 
 WORKERS = 2
-PEAK, WARMUP, FINAL = 2e-3, 60, .02           # learning rate: peak, steps of warm-up, share of the peak at the end
-DECAY_FROM = .5                               # share of the time after which the rate falls linearly
+PEAK, WARMUP, FINAL = 1e-3, 20, .02           # learning rate: peak, steps of warm-up, share of the peak at the end
+DECAY_FROM = .25                              # share of the time after which the rate falls linearly
 BETA1, BETA2, EPS, DECAY = .9, .97, 1e-8, .02
-BALANCE, BALANCE_START, BALANCE_STEPS = .03, .1, 1000     # weight of the router's load-balancing loss, from a higher start
-AVERAGE_EVERY, AVERAGE = 4, .98               # the exported parameters are a running average
-MIX = {'short': .6, 'full': .25, 'conversation': .15}
+BALANCE = .03                                 # weight of the router's load-balancing loss
+AVERAGE_EVERY, AVERAGE = 4, .9                # the exported parameters are a running average
+MIX = {'short': .75, 'full': .1, 'conversation': .15}
 SAVE_SECONDS = 180
 CHUNK = 1 << 16                               # optimizer chunk that stays in the cache
 
@@ -138,8 +138,7 @@ class Worker:
         logits = self.model(ids, keep)
         loss = (F.cross_entropy(logits, targets, reduction='none') * weights).sum() / weights.sum()
         balance = sum(b.moe.balance for b in self.model.blocks) / Config.layers
-        even = BALANCE + (BALANCE_START - BALANCE) * max(0, 1 - self.step / BALANCE_STEPS)
-        (loss + even * balance).backward()
+        (loss + BALANCE * balance).backward()
         offset = 0
         for p in self.params:
             part = self.shared.grad[self.rank, offset:offset + p.numel()]
@@ -161,7 +160,7 @@ class Worker:
         head, body = (torch.zeros(len(spans)).index_add(0, owner[m], wrong[m].float()).gt(0).tolist() for m in (is_head, ~is_head))
         scores = self.shared.scores
         for (kind, entry, _, head_end, end), bad_head, bad_body in zip(spans, head, body):
-            self.note(('entry', 'unknown', 'small', 'copy')[kind], float(not bad_head))
+            self.note(('entry', 'unknown', 'small')[kind], float(not bad_head))
             if kind == sampler.ENTRY:
                 scores.update(scores.head, [entry], [float(bad_head)])
                 if end > head_end:
@@ -242,8 +241,8 @@ def work(rank, *args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--minutes', type=float, default=95)
-    parser.add_argument('--init', help='start from the parameters of this F16 or F32 GGUF file; its vocabulary may be another')
-    parser.add_argument('--resume', action='store_true', help='go on from the last checkpoint in the work directory')
+    parser.add_argument('--init', help='start from the parameters and the tokenizer of this F16 or F32 GGUF file')
+    parser.add_argument('--resume', action='store_true', help='go on from the last checkpoint in the work directory (with the same --init)')
     parser.add_argument('--root', default='/', help='where the data packages are unpacked')
     parser.add_argument('--work', default='work')
     parser.add_argument('--out', default='out')
@@ -255,9 +254,7 @@ def main():
     entries = corpus.devil(args.root) + corpus.jargon(args.root)
     words = [[w for w in part if not corpus.held_out(w)] for part in corpus.unknown_words(args.root, entries)]
     model = Model()
-    tok = train_tokenizer(entries, words)
-    if args.init:
-        gguf.load(args.init, model, tok)
+    tok = gguf.load(args.init, model) if args.init else train_tokenizer(entries, words)
     print(len(entries), 'entries,', len(words[1]), 'other words,', count_parameters(model), 'parameters', flush=True)
     shared = Shared(model, len(entries), args)
     workers = [mp.Process(target=work, args=(r, shared, entries, words, tok, args)) for r in range(WORKERS)]
