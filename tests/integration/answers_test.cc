@@ -1,0 +1,136 @@
+// Answers through all four daemons.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tests/integration/mini_cluster.h"
+
+namespace strata::integration {
+namespace {
+
+int Number(const boost::json::value& usage, const char* pointer) {
+  boost::system::error_code error;
+  const boost::json::value* value = usage.find_pointer(pointer, error);
+  return value != nullptr && value->is_number() ? value->to_number<int>() : -1;
+}
+
+// Longer than two blocks of 64 tokens, so that state is saved and found again.
+std::string LongQuestion() {
+  std::string text = "Please consider the following list of words before you answer.";
+  for (int i = 0; i < 40; ++i)
+    text += " A cynic, a lawyer, patience and politics: item " + std::to_string(i) + ".";
+  return text + " What is a CYNIC?";
+}
+
+TEST(Answers, StreamIsCompleteAndCounted) {
+  auto cluster = MiniCluster::Start();
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  const auto answer = (*cluster)->Chat("What is a CYNIC?", 40);
+  ASSERT_TRUE(answer.ok()) << answer.status() << (*cluster)->Log();
+  EXPECT_EQ(answer->status, 200) << answer->error;
+  EXPECT_FALSE(answer->text.empty());
+  EXPECT_TRUE(answer->finish_reason == "stop" || answer->finish_reason == "length");
+  EXPECT_GT(Number(answer->usage, "/prompt_tokens"), 5);
+  EXPECT_GT(Number(answer->usage, "/completion_tokens"), 0);
+  EXPECT_LE(Number(answer->usage, "/completion_tokens"), 40);
+
+  const auto models = (*cluster)->GetJson("/v1/models");
+  ASSERT_TRUE(models.ok()) << models.status();
+  boost::system::error_code error;
+  EXPECT_NE(models->find_pointer("/data/0/id", error), nullptr);
+}
+
+// A prompt is read once: the second time its state comes from kvstore, also after everything was
+// stopped and started again, and the answer is the same.
+TEST(Answers, StateIsReusedAcrossRequestsAndRestarts) {
+  const std::string state = testing::TempDir() + "integration-state-" + std::to_string(getpid());
+  std::string first_text;
+  {
+    auto cluster = MiniCluster::Start("", state);
+    ASSERT_TRUE(cluster.ok()) << cluster.status();
+    const auto first = (*cluster)->Chat(LongQuestion(), 30);
+    ASSERT_TRUE(first.ok() && first->status == 200) << first.status() << (*cluster)->Log();
+    EXPECT_EQ(Number(first->usage, "/prompt_tokens_details/cached_tokens"), 0);
+    first_text = first->text;
+    // Saving is asynchronous: ask until the blocks are there.
+    int cached = 0;
+    for (int i = 0; i < 100 && cached < 128; ++i) {
+      const auto again = (*cluster)->Chat(LongQuestion(), 30);
+      ASSERT_TRUE(again.ok() && again->status == 200) << again.status();
+      EXPECT_EQ(again->text, first_text);
+      cached = Number(again->usage, "/prompt_tokens_details/cached_tokens");
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    EXPECT_GE(cached, 128);
+  }
+  auto cluster = MiniCluster::Start("", state);
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  const auto restarted = (*cluster)->Chat(LongQuestion(), 30);
+  ASSERT_TRUE(restarted.ok() && restarted->status == 200) << restarted.status();
+  EXPECT_EQ(restarted->text, first_text);
+  EXPECT_GE(Number(restarted->usage, "/prompt_tokens_details/cached_tokens"), 128);
+}
+
+// Where experts lie must not change a token: an arena with room for a quarter of them, another
+// chunk size, and no arena at all.
+TEST(Answers, TiersAndChunksDoNotChangeTheAnswer) {
+  std::string expected;
+  for (const char* settings :
+       {"", "expertstore { arena_bytes: 5000000 }", "compute { chunk_tokens: 7 }",
+        "compute { expertstore: \"none\" kvstore: \"none\" }"}) {
+    auto cluster = MiniCluster::Start(settings);
+    ASSERT_TRUE(cluster.ok()) << settings << cluster.status();
+    const auto answer = (*cluster)->Chat(LongQuestion(), 60);
+    ASSERT_TRUE(answer.ok() && answer->status == 200)
+        << settings << answer.status() << (*cluster)->Log();
+    if (expected.empty()) expected = answer->text;
+    EXPECT_EQ(answer->text, expected) << settings;
+  }
+  EXPECT_FALSE(expected.empty());
+}
+
+TEST(Answers, ManyClientsGetTheirOwnAnswers) {
+  auto cluster = MiniCluster::Start();
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  const std::vector<std::string> questions = {"What is a CYNIC?", "patience?", "Define politics",
+                                              "Tell me what LAWYER means."};
+  std::vector<std::string> alone;
+  for (const std::string& q : questions) alone.push_back((*cluster)->Chat(q, 30)->text);
+  std::vector<std::string> together(12);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < together.size(); ++i) {
+    threads.emplace_back([&, i] {
+      const auto answer = (*cluster)->Chat(questions[i % questions.size()], 30);
+      if (answer.ok()) together[i] = answer->text;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (size_t i = 0; i < together.size(); ++i) EXPECT_EQ(together[i], alone[i % alone.size()]) << i;
+}
+
+TEST(Answers, AClosedConnectionFreesTheEngine) {
+  auto cluster = MiniCluster::Start();
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  for (int i = 0; i < 10; ++i) {
+    const auto answer = (*cluster)->Chat("What is a CYNIC?", 900, [](const auto& so_far) {
+      return so_far.events < 3;  // then hang up
+    });
+    ASSERT_TRUE(answer.ok()) << answer.status();
+  }
+  // All eight places would be taken for long if one of these still ran.
+  const auto answer = (*cluster)->Chat("patience?", 20);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->status, 200) << answer->error;
+}
+
+TEST(Answers, TooLongPromptIsRefusedWithBothNumbers) {
+  auto cluster = MiniCluster::Start("compute { context_length: 256 }");
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  const auto answer = (*cluster)->Chat(LongQuestion(), 10);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->status, 400);
+  EXPECT_NE(answer->error.find("256"), std::string::npos) << answer->error;
+}
+
+}  // namespace
+}  // namespace strata::integration

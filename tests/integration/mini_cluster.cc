@@ -1,0 +1,197 @@
+#include "tests/integration/mini_cluster.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "cli/http_client.h"
+#include "common/base/status.h"
+#include "common/base/unique_fd.h"
+
+namespace strata::integration {
+namespace {
+
+namespace fs = std::filesystem;
+namespace json = boost::json;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// A loaded machine with sanitizers needs its time; a healthy one needs a tenth of a second.
+constexpr std::chrono::seconds kPatience{60};
+
+// A port that was free a moment ago. Another process may take it: then the gateway says so.
+int FreePort() {
+  const UniqueFd socket_fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  if (bind(socket_fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+      getsockname(socket_fd.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+    return 0;
+  }
+  return ntohs(address.sin_port);
+}
+
+template <typename Condition>
+bool Await(Condition condition) {
+  const auto give_up = steady_clock::now() + kPatience;
+  while (!condition()) {
+    if (steady_clock::now() > give_up) return false;
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+  return true;
+}
+
+std::string Text(const json::value& value, const char* pointer) {
+  boost::system::error_code error;
+  const json::value* found = value.find_pointer(pointer, error);
+  if (found == nullptr || !found->is_string()) return "";
+  return {found->get_string().data(), found->get_string().size()};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<MiniCluster>> MiniCluster::Start(std::string_view settings,
+                                                                const std::string& state_dir) {
+  auto cluster = std::unique_ptr<MiniCluster>(new MiniCluster());
+  std::string pattern = (fs::temp_directory_path() / "strata-test-XXXXXX").string();
+  if (mkdtemp(pattern.data()) == nullptr) return ErrnoStatus(errno, "cannot make a test folder");
+  cluster->folder_ = pattern;
+  cluster->state_dir_ = state_dir.empty() ? pattern + "/state" : state_dir;
+  STRATA_RETURN_IF_ERROR(cluster->Launch(settings));
+  return cluster;
+}
+
+absl::Status MiniCluster::Launch(std::string_view settings) {
+  address_ = absl::StrCat("127.0.0.1:", FreePort());
+  // Tests share two cores with each other: daemons that sleep early get along better.
+  const std::string set =
+      absl::StrCat("gateway { listen: \"", address_, "\" } compute { spin_us: 100 } ", A(settings));
+  const std::vector<std::string> command = {STRATA_BINARY, "run", "--model=" STRATA_DEMO_MODEL,
+                                            "--state_dir=" + state_dir_, "--set=" + set};
+  supervisor_ = fork();
+  if (supervisor_ < 0) return ErrnoStatus(errno, "cannot fork");
+  if (supervisor_ == 0) {
+    const int log = open((folder_ + "/log").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    dup2(log, STDOUT_FILENO);
+    dup2(log, STDERR_FILENO);
+    std::vector<char*> argv;
+    for (const std::string& a : command) argv.push_back(const_cast<char*>(a.c_str()));
+    argv.push_back(nullptr);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  return AwaitHealthy();
+}
+
+MiniCluster::~MiniCluster() {
+  if (supervisor_ > 0) {
+    kill(supervisor_, SIGTERM);
+    waitpid(supervisor_, nullptr, 0);
+  }
+  std::error_code ignored;
+  fs::remove_all(folder_, ignored);
+}
+
+std::string MiniCluster::Log() const {
+  const std::ifstream file(folder_ + "/log");
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+absl::Status MiniCluster::AwaitHealthy() {
+  const bool healthy = Await([&] {
+    const auto response = cli::HttpGet(address_, "/health");
+    return (response.ok() && response->status == 200) ||
+           waitpid(supervisor_, nullptr, WNOHANG) == supervisor_;
+  });
+  const auto response = cli::HttpGet(address_, "/health");
+  if (healthy && response.ok() && response->status == 200) return absl::OkStatus();
+  return absl::DeadlineExceededError(absl::StrCat("the daemons are not healthy:\n", Log()));
+}
+
+pid_t MiniCluster::Pid(std::string_view daemon) const {
+  std::ifstream children(absl::StrCat("/proc/", supervisor_, "/task/", supervisor_, "/children"));
+  for (pid_t pid = 0; children >> pid;) {
+    std::string first;
+    std::getline(std::ifstream(absl::StrCat("/proc/", pid, "/cmdline")), first, '\0');
+    if (first.ends_with(absl::StrCat("/strata-", A(daemon)))) return pid;
+  }
+  return -1;
+}
+
+absl::Status MiniCluster::Kill(std::string_view daemon) {
+  const pid_t pid = Pid(daemon);
+  if (pid < 0) return absl::NotFoundError(absl::StrCat(A(daemon), " does not run"));
+  if (kill(pid, SIGKILL) != 0) return ErrnoStatus(errno, absl::StrCat("cannot kill ", A(daemon)));
+  return absl::OkStatus();
+}
+
+absl::Status MiniCluster::KillAndAwaitRestart(std::string_view daemon) {
+  const pid_t before = Pid(daemon);
+  STRATA_RETURN_IF_ERROR(Kill(daemon));
+  if (!Await([&] { return Pid(daemon) > 0 && Pid(daemon) != before; })) {
+    return absl::DeadlineExceededError(absl::StrCat(A(daemon), " was not started again:\n", Log()));
+  }
+  return AwaitHealthy();
+}
+
+absl::StatusOr<MiniCluster::Answer> MiniCluster::Chat(
+    std::string_view message, int max_tokens, const std::function<bool(const Answer&)>& on_text,
+    double temperature) const {
+  const json::object request = {
+      {"messages", json::array{json::object{{"role", "user"}, {"content", message}}}},
+      {"max_tokens", max_tokens},
+      {"temperature", temperature},
+      {"seed", 7},
+      {"stream", true},
+      {"stream_options", json::object{{"include_usage", true}}}};
+  Answer answer;
+  STRATA_ASSIGN_OR_RETURN(
+      const cli::HttpResponse response,
+      cli::HttpPostStream(
+          address_, "/v1/chat/completions", "", json::serialize(request),
+          [&](std::string_view data) {
+            if (data == "[DONE]") return true;
+            boost::system::error_code error;
+            const json::value event = json::parse({data.data(), data.size()}, error);
+            if (error) return false;
+            ++answer.events;
+            answer.text += Text(event, "/choices/0/delta/content");
+            answer.error += Text(event, "/error/message");
+            const std::string reason = Text(event, "/choices/0/finish_reason");
+            if (!reason.empty()) answer.finish_reason = reason;
+            const json::value* usage = event.find_pointer("/usage", error);
+            if (usage != nullptr && usage->is_object()) answer.usage = *usage;
+            return on_text == nullptr || on_text(answer);
+          }));
+  answer.status = response.status;
+  if (response.status != 200) {
+    boost::system::error_code error;
+    const json::value body = json::parse(response.body, error);
+    answer.error = error ? response.body : Text(body, "/error/message");
+  }
+  return answer;
+}
+
+absl::StatusOr<json::value> MiniCluster::GetJson(const std::string& path) const {
+  STRATA_ASSIGN_OR_RETURN(const cli::HttpResponse response, cli::HttpGet(address_, path));
+  boost::system::error_code error;
+  json::value value = json::parse(response.body, error);
+  if (error) return absl::InternalError(absl::StrCat(path, " is no JSON: ", response.body));
+  return value;
+}
+
+}  // namespace strata::integration
