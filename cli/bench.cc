@@ -1,10 +1,6 @@
 // `strata bench`: prompt and generation speed through the daemons, beside what memory allows.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <fstream>
 #include <iostream>
 #include <sstream>
@@ -16,7 +12,6 @@
 #include "cli/command.h"
 #include "cli/compute_client.h"
 #include "cli/daemon_set.h"
-#include "cli/supervisor.h"
 #include "common/base/status.h"
 #include "common/config/config.h"
 #include "common/gguf/model_cost.h"
@@ -34,35 +29,6 @@ ABSL_FLAG(std::string, text, "", "bench: file with the text of the prompt; empty
 
 namespace strata::cli {
 namespace {
-
-// Private daemons in a process of their own: this one will have gRPC threads, and must not fork
-// then.
-class PrivateDaemons {
- public:
-  static absl::StatusOr<PrivateDaemons> Start(const v1::Config& config) {
-    STRATA_ASSIGN_OR_RETURN(std::vector<DaemonSpec> daemons,
-                            DaemonCommands(config, {"expertstore", "kvstore", "compute"}));
-    const pid_t pid = fork();
-    if (pid < 0) return ErrnoStatus(errno, "cannot start the daemons");
-    if (pid == 0) {
-      const absl::Status status = Supervisor(std::move(daemons)).Run({});
-      if (!status.ok()) std::cerr << "strata: " << status.message() << "\n";
-      _exit(status.ok() ? 0 : 1);
-    }
-    return PrivateDaemons(pid);
-  }
-  PrivateDaemons(PrivateDaemons&& other) noexcept : pid_(std::exchange(other.pid_, -1)) {}
-  PrivateDaemons& operator=(PrivateDaemons&&) = delete;
-  ~PrivateDaemons() {
-    if (pid_ < 0) return;
-    kill(pid_, SIGTERM);
-    waitpid(pid_, nullptr, 0);
-  }
-
- private:
-  explicit PrivateDaemons(pid_t pid) : pid_(pid) {}
-  pid_t pid_;
-};
 
 absl::StatusOr<std::string> BenchText() {
   const std::string path = absl::GetFlag(FLAGS_text);
@@ -129,7 +95,8 @@ absl::Status Bench(std::span<const std::string> arguments) {
   std::optional<PrivateDaemons> daemons;
   std::string address = absl::GetFlag(FLAGS_compute);
   if (address.empty()) {
-    STRATA_ASSIGN_OR_RETURN(PrivateDaemons started, PrivateDaemons::Start(config));
+    STRATA_ASSIGN_OR_RETURN(PrivateDaemons started,
+                            PrivateDaemons::Start(config, {"expertstore", "kvstore", "compute"}));
     daemons.emplace(std::move(started));
     address = config.compute().listen();
   }

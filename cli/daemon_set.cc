@@ -1,15 +1,18 @@
 #include "cli/daemon_set.h"
 
 #include <google/protobuf/text_format.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
 #include <utility>
 
+#include "common/base/log.h"
 #include "common/base/status.h"
 
 namespace strata::cli {
@@ -114,6 +117,28 @@ absl::StatusOr<std::vector<DaemonSpec>> DaemonCommands(const v1::Config& config,
     specs.push_back({name, {binary, "--config=" + file}, StopGroup(name)});
   }
   return specs;
+}
+
+absl::StatusOr<PrivateDaemons> PrivateDaemons::Start(const v1::Config& config,
+                                                     const std::vector<std::string>& names) {
+  STRATA_ASSIGN_OR_RETURN(std::vector<DaemonSpec> daemons, DaemonCommands(config, names));
+  const pid_t pid = fork();
+  if (pid < 0) return ErrnoStatus(errno, "cannot start the daemons");
+  if (pid == 0) {
+    const absl::Status status = Supervisor(std::move(daemons)).Run({});
+    if (!status.ok()) LogError(status.message());
+    _exit(status.ok() ? 0 : 1);
+  }
+  return PrivateDaemons(pid);
+}
+
+PrivateDaemons::PrivateDaemons(PrivateDaemons&& other) noexcept
+    : pid_(std::exchange(other.pid_, -1)) {}
+
+PrivateDaemons::~PrivateDaemons() {
+  if (pid_ < 0) return;
+  kill(pid_, SIGTERM);
+  waitpid(pid_, nullptr, 0);
 }
 
 }  // namespace strata::cli

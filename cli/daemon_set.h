@@ -1,6 +1,8 @@
 // The four daemons of one machine as child processes: where their binaries and folders are.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 #include <vector>
 
@@ -38,5 +40,20 @@ absl::StatusOr<std::string> FindModel(const std::string& configured);
 // `names` of: expertstore, kvstore, compute, gateway. Binaries lie beside this executable.
 absl::StatusOr<std::vector<DaemonSpec>> DaemonCommands(const v1::Config& config,
                                                        const std::vector<std::string>& names);
+
+// Daemons under a supervisor in a process of its own, for callers that will have gRPC threads (such
+// a process must not fork). Start it before any gRPC object exists. Stops them when destroyed.
+class PrivateDaemons {
+ public:
+  static absl::StatusOr<PrivateDaemons> Start(const v1::Config& config,
+                                              const std::vector<std::string>& names);
+  PrivateDaemons(PrivateDaemons&& other) noexcept;
+  PrivateDaemons& operator=(PrivateDaemons&&) = delete;
+  ~PrivateDaemons();
+
+ private:
+  explicit PrivateDaemons(pid_t pid) : pid_(pid) {}
+  pid_t pid_;
+};
 
 }  // namespace strata::cli

@@ -171,8 +171,7 @@ absl::StatusOr<std::vector<float>> LlamaModel::Logits(std::span<const int32_t> t
     return absl::InvalidArgumentError(
         absl::StrCat("cannot run ", tokens.size(), " tokens; the context holds ", max_tokens_));
   }
-  void* memory = llama_.Function<void*(const void*)>("llama_get_memory")(context_);
-  llama_.Function<void(void*, bool)>("llama_memory_clear")(memory, true);
+  Reset();
 
   const auto count = static_cast<int32_t>(tokens.size());
   std::vector<int32_t> ids(tokens.begin(), tokens.end());
@@ -201,6 +200,29 @@ absl::StatusOr<std::vector<float>> LlamaModel::Logits(std::span<const int32_t> t
     logits.insert(logits.end(), row, row + vocabulary_size_);
   }
   return logits;
+}
+
+void LlamaModel::Reset() {
+  void* memory = llama_.Function<void*(const void*)>("llama_get_memory")(context_);
+  llama_.Function<void(void*, bool)>("llama_memory_clear")(memory, true);
+}
+
+absl::Status LlamaModel::Append(std::span<const int32_t> tokens) {
+  std::vector<int32_t> ids(tokens.begin(), tokens.end());
+  const auto batch = llama_.Function<Batch(int32_t*, int32_t)>("llama_batch_get_one")(
+      ids.data(), static_cast<int32_t>(ids.size()));
+  if (const int rc = llama_.Function<int32_t(void*, Batch)>("llama_decode")(context_, batch);
+      rc != 0) {
+    return absl::InternalError(absl::StrCat("llama_decode returns ", rc));
+  }
+  llama_.Function<void(void*)>("llama_synchronize")(context_);
+  return absl::OkStatus();
+}
+
+int32_t LlamaModel::MostLikely() const {
+  const float* logits =
+      llama_.Function<float*(void*, int32_t)>("llama_get_logits_ith")(context_, -1);
+  return static_cast<int32_t>(std::max_element(logits, logits + vocabulary_size_) - logits);
 }
 
 }  // namespace strata::oracle

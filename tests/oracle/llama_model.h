@@ -54,6 +54,12 @@ class LlamaModel {
   // [tokens.size(), vocabulary_size()], of a fresh context: every call starts at position 0.
   absl::StatusOr<std::vector<float>> Logits(std::span<const int32_t> tokens);
 
+  // For benchmarks: forget everything; continue the text by these tokens; the most likely next
+  // token.
+  void Reset();
+  absl::Status Append(std::span<const int32_t> tokens);
+  int32_t MostLikely() const;
+
  private:
   explicit LlamaModel(const LlamaLibrary& llama) : llama_(llama) {}
   absl::Status MakeContext(const LlamaModelOptions& options);

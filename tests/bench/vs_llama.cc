@@ -1,0 +1,114 @@
+// Strata and llama.cpp on the same file with the same threads, run alternately.
+//
+//   vs_llama --model=FILE [--threads=2] [--prompt=512] [--generate=64] [--pairs=5]
+//
+// Prints both speeds and their ratio (median of the pairs). llama.cpp runs as its users run it: F16
+// K/V, flash attention, repacked weights, the CPU library it chooses itself for this processor.
+#include <iostream>
+
+#include "common/base/log.h"
+#include "common/base/status.h"
+#include "tests/bench/speed.h"
+#include "tests/engine/local_engine.h"
+#include "tests/oracle/llama_model.h"
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/strings/str_format.h"
+
+ABSL_FLAG(std::string, model, "", "GGUF file that both engines know.");
+ABSL_FLAG(int32_t, threads, 2, "Threads of each engine.");
+ABSL_FLAG(uint32_t, prompt, 512, "Tokens of the prompt test.");
+ABSL_FLAG(uint32_t, generate, 64, "Tokens of the generation test.");
+ABSL_FLAG(int32_t, pairs, 5, "Alternating runs of both engines.");
+
+namespace strata::bench {
+namespace {
+
+absl::StatusOr<Speed> RunStrata(compute::Engine& engine, const std::vector<uint32_t>& prompt) {
+  const auto run = [&](std::span<const uint32_t> tokens,
+                       uint32_t count) -> absl::StatusOr<v1::Finish> {
+    auto sink = std::make_shared<compute::CollectingSink>();
+    STRATA_RETURN_IF_ERROR(engine.Generate(compute::Request(tokens, count), sink).status());
+    STRATA_RETURN_IF_ERROR(sink->Wait());
+    return sink->finish();
+  };
+  const uint32_t count = absl::GetFlag(FLAGS_generate);
+  STRATA_ASSIGN_OR_RETURN(const v1::Finish read, run(prompt, 1));
+  STRATA_ASSIGN_OR_RETURN(const v1::Finish wrote, run(std::span(prompt).first(1), count + 1));
+  return Speed{1000 * static_cast<double>(prompt.size()) / read.timings().prompt_ms(),
+               1000.0 * count / wrote.timings().generation_ms()};
+}
+
+absl::StatusOr<Speed> RunLlama(oracle::LlamaModel& llama, const std::vector<uint32_t>& prompt) {
+  const std::vector<int32_t> tokens(prompt.begin(), prompt.end());
+  Speed speed;
+  llama.Reset();
+  const Stopwatch reading;
+  STRATA_RETURN_IF_ERROR(llama.Append(tokens));
+  speed.prompt = static_cast<double>(tokens.size()) / reading.Seconds();
+  llama.Reset();
+  int32_t next = tokens[0];
+  STRATA_RETURN_IF_ERROR(llama.Append(std::span(&next, 1)));
+  const uint32_t count = absl::GetFlag(FLAGS_generate);
+  const Stopwatch writing;
+  for (uint32_t i = 0; i < count; ++i) {
+    next = llama.MostLikely();
+    STRATA_RETURN_IF_ERROR(llama.Append(std::span(&next, 1)));
+  }
+  speed.generation = count / writing.Seconds();
+  return speed;
+}
+
+absl::Status Main() {
+  const std::string path = absl::GetFlag(FLAGS_model);
+  if (oracle::LlamaLibrary::Get() == nullptr) {
+    return absl::NotFoundError(oracle::LlamaLibrary::WhyMissing());
+  }
+  v1::ComputeConfig config = compute::SmallConfig();
+  config.set_threads(static_cast<uint32_t>(absl::GetFlag(FLAGS_threads)));
+  config.set_spin_us(2000);
+  config.set_context_length(absl::GetFlag(FLAGS_prompt) + absl::GetFlag(FLAGS_generate) + 64);
+  config.set_max_sequences(1);
+  STRATA_ASSIGN_OR_RETURN(const auto runtime, compute::OpenLocal(path, config));
+  oracle::LlamaModelOptions options;
+  options.threads = absl::GetFlag(FLAGS_threads);
+  options.context = config.context_length();
+  options.f32_cache = false;
+  options.flash_attention = true;
+  options.repack_weights = true;
+  STRATA_ASSIGN_OR_RETURN(const auto llama,
+                          oracle::LlamaModel::Load(*oracle::LlamaLibrary::Get(), path, options));
+  const std::vector<uint32_t> prompt = PromptTokens(
+      path, static_cast<uint32_t>(runtime->model().info().vocab_size), absl::GetFlag(FLAGS_prompt));
+
+  std::vector<double> prompt_ratios, generation_ratios;
+  std::vector<double> ours[2], theirs[2];
+  for (int pair = 0; pair <= absl::GetFlag(FLAGS_pairs); ++pair) {
+    STRATA_ASSIGN_OR_RETURN(const Speed strata, RunStrata(runtime->engine(), prompt));
+    STRATA_ASSIGN_OR_RETURN(const Speed peer, RunLlama(*llama, prompt));
+    if (pair == 0) continue;  // warms caches and page tables
+    prompt_ratios.push_back(strata.prompt / peer.prompt);
+    generation_ratios.push_back(strata.generation / peer.generation);
+    ours[0].push_back(strata.prompt);
+    ours[1].push_back(strata.generation);
+    theirs[0].push_back(peer.prompt);
+    theirs[1].push_back(peer.generation);
+  }
+  std::cout << "| test | strata tok/s | llama.cpp tok/s | ratio |\n|---|---|---|---|\n"
+            << absl::StreamFormat("| pp%d | %.1f | %.1f | %.2f |\n", prompt.size(), Median(ours[0]),
+                                  Median(theirs[0]), Median(prompt_ratios))
+            << absl::StreamFormat("| tg%d | %.2f | %.2f | %.2f |\n", absl::GetFlag(FLAGS_generate),
+                                  Median(ours[1]), Median(theirs[1]), Median(generation_ratios));
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace strata::bench
+
+int main(int argc, char** argv) {
+  absl::ParseCommandLine(argc, argv);
+  const absl::Status status = strata::bench::Main();
+  if (!status.ok()) strata::LogError(status.message());
+  return status.ok() ? 0 : 1;
+}
