@@ -60,9 +60,9 @@ absl::Status MergeText(std::string_view text, std::string_view source, v1::Confi
   FirstError errors(source);
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&errors);
-  // Parse first, merge after: Merge() would report a scalar set twice only within one text.
+  // Into a message of its own, so that a text with an error changes nothing.
   v1::Config parsed;
-  if (!parser.ParseFromString(std::string(text), &parsed)) {
+  if (!parser.MergeFromString(std::string(text), &parsed)) {
     return absl::InvalidArgumentError(errors.message().empty()
                                           ? absl::StrCat(A(source), ": not a Strata configuration")
                                           : errors.message());

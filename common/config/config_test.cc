@@ -23,6 +23,11 @@ TEST(Config, LaterTextWins) {
   ASSERT_TRUE(MergeText("compute { threads: 2 }", "b", config).ok());
   EXPECT_EQ(config.compute().threads(), 2);
   EXPECT_EQ(config.compute().chunk_tokens(), 64);
+  // Also within one text: a section may be written in several places.
+  ASSERT_TRUE(
+      MergeText("compute { threads: 3 } compute { spin_us: 5 threads: 1 }", "c", config).ok());
+  EXPECT_EQ(config.compute().threads(), 1);
+  EXPECT_EQ(config.compute().spin_us(), 5);
 }
 
 TEST(Config, DefaultsConnectTheDaemons) {

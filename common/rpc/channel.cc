@@ -1,6 +1,7 @@
 #include "common/rpc/channel.h"
 
 #include "common/base/status.h"
+#include "common/rpc/library.h"
 #include "common/rpc/tls.h"
 
 namespace strata::rpc {
@@ -33,6 +34,7 @@ bool IsLocal(const std::string& address) {
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& address,
                                                        const v1::TlsConfig& tls) {
+  KeepLibraryInitialized();
   std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
   if (!tls.certificate().empty() && !address.starts_with("unix:")) {
     STRATA_ASSIGN_OR_RETURN(credentials, ClientCredentials(tls));

@@ -14,6 +14,7 @@
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/base/unique_fd.h"
+#include "common/rpc/library.h"
 #include "common/rpc/tls.h"
 
 namespace strata::rpc {
@@ -79,6 +80,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const std::string& address
         "refusing to listen on ", address, " without TLS: set `tls` in the configuration"));
   }
 
+  KeepLibraryInitialized();
   static const bool once = [] {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
