@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <future>
-#include <regex>
 #include <thread>
 
 #include "services/gateway/api/fields.h"
@@ -34,9 +33,9 @@ FakeEngine::Writer Says(std::string text) {
 
 // Ids and times differ from run to run.
 std::string Stable(std::string text) {
-  text = std::regex_replace(text, std::regex("chatcmpl-[0-9A-Za-z]{24}"), "chatcmpl-ID");
-  text = std::regex_replace(text, std::regex("call_[0-9A-Za-z]{24}"), "call_ID");
-  return std::regex_replace(text, std::regex("\"created\":[0-9]+"), "\"created\":0");
+  text = testing::Masked(std::move(text), "chatcmpl-", "ID");
+  text = testing::Masked(std::move(text), "\"call_", "ID");
+  return testing::Masked(std::move(text), "\"created\":", "0");
 }
 
 // What a client's accumulator makes of a stream.

@@ -4,7 +4,6 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
-#include <regex>
 
 #include "common/base/log.h"
 #include "common/gguf/reader.h"
@@ -18,8 +17,17 @@ namespace json = boost::json;
 
 // "/models/Name-Q4_K_M-00001-of-00003.gguf" -> "Name-Q4_K_M"
 std::string NameOf(const std::string& path) {
-  const std::string stem = std::filesystem::path(path).stem().string();
-  return std::regex_replace(stem, std::regex("-[0-9]{5}-of-[0-9]{5}$"), "");
+  std::string stem = std::filesystem::path(path).stem().string();
+  constexpr std::string_view kShard = "-00000-of-00000";
+  if (stem.size() <= kShard.size()) return stem;
+  const std::string_view tail = std::string_view(stem).substr(stem.size() - kShard.size());
+  bool is_shard = true;
+  for (size_t i = 0; i < kShard.size(); ++i) {
+    const bool digit = tail[i] >= '0' && tail[i] <= '9';
+    is_shard &= kShard[i] == '0' ? digit : tail[i] == kShard[i];
+  }
+  if (is_shard) stem.resize(stem.size() - kShard.size());
+  return stem;
 }
 
 absl::StatusOr<std::string> ReadTextFile(const std::string& path) {

@@ -1,5 +1,6 @@
 #include "services/gateway/testing/gateway_fixture.h"
 
+#include <cctype>
 #include <thread>
 
 #include "services/gateway/json/json.h"
@@ -62,6 +63,16 @@ std::vector<std::string> Events(std::string_view body) {
     body.remove_prefix(end + 2);
   }
   return events;
+}
+
+std::string Masked(std::string text, std::string_view prefix, std::string_view mask) {
+  for (size_t i = text.find(prefix); i != std::string::npos; i = text.find(prefix, i)) {
+    i += prefix.size();
+    size_t end = i;
+    while (end < text.size() && std::isalnum(static_cast<unsigned char>(text[end])) != 0) ++end;
+    text.replace(i, end - i, mask);
+  }
+  return text;
 }
 
 boost::json::value Json(std::string_view text) {

@@ -51,6 +51,9 @@ class Gateway {
 
 // The events of an SSE body: each "data:" text; comments are left out.
 std::vector<std::string> Events(std::string_view body);
+// Replaces the letters and digits behind each `prefix` by `mask`: ids and times differ from run to
+// run.
+std::string Masked(std::string text, std::string_view prefix, std::string_view mask);
 // Parsed JSON; null if it is none.
 boost::json::value Json(std::string_view text);
 
