@@ -398,10 +398,14 @@ ApiError EngineError(const absl::Status& status) {
     case absl::StatusCode::kOutOfRange:
       error.status = 400;
       break;
-    case absl::StatusCode::kResourceExhausted:
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kAborted:
     case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kUnknown:
+      // The transport's own words name sockets and addresses.
+      error.message = "The engine failed while it worked on this request and did not come back.";
+      [[fallthrough]];
+    case absl::StatusCode::kResourceExhausted:
       error.status = 503;
       error.code = "engine_unavailable";
       error.retry_after_s = 5;

@@ -193,7 +193,7 @@ std::string TakePrefill(json::object* variables) {
 void ReadPromptTail(const std::vector<TextPart>& parts, ParserOptions* parser) {
   std::string tail;
   for (size_t i = parts.size(); i > 0 && tail.size() < 64; --i) {
-    tail = parts[i - 1].text + tail;
+    tail.insert(0, parts[i - 1].text);
     if (!parts[i - 1].trusted) break;  // a user's text does not open or close reasoning
   }
   const std::string_view end = TrimEnd(tail);

@@ -128,9 +128,11 @@ class GrpcEngine : public Engine {
     const grpc::Status status = compute_->Describe(&context, {}, description.get());
     const std::lock_guard lock(mutex_);
     if (!status.ok()) {
-      reason_ = absl::StrCat(
-          description_ == nullptr ? "compute does not answer yet" : "compute is being restarted",
-          " (", status.error_message(), ")");
+      // Clients read the reason; where the daemons are is none of their business.
+      reason_ =
+          description_ == nullptr ? "compute does not answer yet" : "compute is being restarted";
+      if (!told_) LogWarning(reason_, ": ", status.error_message());
+      told_ = true;
       return;
     }
     const std::string& expected = options_.expected_fingerprint;
@@ -143,6 +145,7 @@ class GrpcEngine : public Engine {
       reason_ = "compute runs another model than the gateway; restart the gateway";
       return;
     }
+    told_ = false;
     LogInfo("compute is ready: ", description->fingerprint().name(), ", context ",
             description->context_length(), ", ", description->max_sequences(), " sequences");
     state_ = EngineState::kReady;
@@ -197,6 +200,7 @@ class GrpcEngine : public Engine {
   std::string reason_ = "compute does not answer yet";
   std::shared_ptr<const v1::DescribeResponse> description_;
   EngineStatus status_;
+  bool told_ = false;  // the log knows that compute is missing
   int calls_ = 0;
   bool stopping_ = false;
   std::thread watcher_;
