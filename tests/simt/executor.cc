@@ -103,7 +103,7 @@ void Executor::RunBlock() {
 
 void Executor::ThreadMain(void* executor) { (*static_cast<Executor*>(executor)->body_)(); }
 
-void Executor::Fail(std::string message) {
+void Executor::Fail(const std::string& message) {
   if (error_.empty()) {
     error_ = absl::StrCat("block (", block_x_, ", ", block_y_, "): ", message);
   }

@@ -72,7 +72,7 @@ class Executor {
 
   void RunBlock();
   void Arrive(Barrier& barrier, SourcePlace where);
-  void Fail(std::string message);
+  void Fail(const std::string& message);
   std::string DescribeWaiting() const;
   static void ThreadMain(void* executor);
 
