@@ -24,8 +24,8 @@ namespace {
 constexpr uint32_t kExperts = 24;
 constexpr uint32_t kSlots = 5;
 constexpr uint64_t kSlotBytes = 4096;
-constexpr int kEvictions = 10000;
-constexpr uint64_t kHits = 50000;
+constexpr int kEvictions = 6000;
+constexpr uint64_t kHits = 30000;
 
 uint64_t Word(uint32_t expert, uint32_t generation, uint64_t i) {
   return (uint64_t{expert} << 48) ^ (uint64_t{generation} << 20) ^ (i * 0x9e3779b97f4a7c15);
