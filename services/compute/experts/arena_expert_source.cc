@@ -51,7 +51,7 @@ ArenaExpertSource::ArenaExpertSource(Options options)
 }
 
 ArenaExpertSource::~ArenaExpertSource() {
-  End();
+  ArenaExpertSource::End();  // named, since a destructor does not dispatch
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
+
 namespace strata::expertstore {
 namespace {
 
@@ -38,7 +40,7 @@ std::string_view FieldOf(std::string_view text, std::string_view key) {
 uint64_t GroupHeadroom(const std::string& root, std::string path) {
   uint64_t headroom = std::numeric_limits<uint64_t>::max();
   for (;;) {
-    const std::string folder = root + "/sys/fs/cgroup" + path + "/";
+    const std::string folder = absl::StrCat(root, "/sys/fs/cgroup", path, "/");
     const auto limit = ParseNumber(ReadAll(folder + "memory.max"));  // "max" is no number
     const auto used = ParseNumber(ReadAll(folder + "memory.current"));
     if (limit && used) {

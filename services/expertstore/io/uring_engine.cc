@@ -3,6 +3,9 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <thread>
 
 #include "common/base/log.h"
 #include "common/base/status.h"
@@ -64,8 +67,8 @@ int UringEngine::BufferOf(const std::byte* dest, uint32_t bytes) const {
 
 void UringEngine::Queue(const ReadOp& op) {
   io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
-  if (sqe == nullptr) {  // the submission ring is full of queued reads: start them
-    io_uring_submit(&ring_);
+  while (sqe == nullptr) {  // the submission ring is full of queued reads: start them
+    Flush();
     sqe = io_uring_get_sqe(&ring_);
   }
   const int file = static_cast<int>(2 * op.file + (op.direct ? 0 : 1));
@@ -77,9 +80,19 @@ void UringEngine::Queue(const ReadOp& op) {
   }
   sqe->flags |= IOSQE_FIXED_FILE;
   sqe->user_data = op.tag;
+  ++open_reads_;
 }
 
-void UringEngine::Flush() { io_uring_submit(&ring_); }
+void UringEngine::Flush() {
+  while (io_uring_sq_ready(&ring_) > 0) {
+    const int submitted = io_uring_submit(&ring_);
+    if (submitted > 0 || submitted == -EINTR) continue;
+    // Out of kernel memory for the moment. If other reads are under way, their end brings us back
+    // to Reap(), which tries again; otherwise nothing would.
+    if (open_reads_ > io_uring_sq_ready(&ring_)) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
 
 size_t UringEngine::Reap(std::span<ReadResult> results) {
   size_t count = 0;
@@ -88,6 +101,8 @@ size_t UringEngine::Reap(std::span<ReadResult> results) {
     results[count++] = {cqe->user_data, cqe->res};
     io_uring_cqe_seen(&ring_, cqe);
   }
+  open_reads_ -= static_cast<uint32_t>(count);
+  if (count > 0) Flush();
   return count;
 }
 

@@ -45,6 +45,7 @@ class UringEngine : public ReadEngine {
   const uint32_t depth_;
   io_uring ring_{};
   bool open_ = false;
+  uint32_t open_reads_ = 0;                    // queued and not reaped
   std::vector<std::span<std::byte>> buffers_;  // registered ones
 };
 
