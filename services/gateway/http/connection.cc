@@ -243,13 +243,11 @@ asio::awaitable<bool> Connection::RefuseBroken(boost::system::error_code ec) {
              .message = absl::StrCat("The request header is larger than the limit of ",
                                      shared_->options.max_header_bytes,
                                      " bytes (gateway.max_header_bytes).")};
-  } else if (ec == beast::error::timeout) {
-    // The stream's timer has closed the socket; nothing can be sent.
-    co_return false;
   } else if (ec.category() == http::make_error_code(http::error::bad_method).category() &&
              ec != http::error::end_of_stream && ec != http::error::partial_message) {
     error.message = absl::StrCat("The request is not valid HTTP: ", ec.message(), ".");
   } else {
+    // The client went away, or the stream's timer closed the socket: nothing can be sent.
     co_return false;
   }
   Response response = ErrorResponse(error);

@@ -7,7 +7,7 @@ namespace {
 
 // The parameter ("" for exact routes) if `path` belongs to `pattern`.
 std::optional<std::string> MatchPath(std::string_view pattern, std::string_view path) {
-  const size_t brace = pattern.find("{");
+  const size_t brace = pattern.find('{');
   if (brace == std::string_view::npos) {
     if (pattern == path) return std::string();
     return std::nullopt;

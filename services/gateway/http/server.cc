@@ -38,7 +38,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
       STRATA_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(text));
       STRATA_RETURN_IF_ERROR(CheckListenAddress(
           address, !shared_->options.access.keys.empty() || shared_->options.insecure_bind));
-      const absl::Status bound = BindOne(address);
+      absl::Status bound = BindOne(address);
       if (!bound.ok()) {
         // Machines without IPv6 are common; the default list asks for both families.
         if (!absl::IsUnimplemented(bound)) return bound;
