@@ -37,13 +37,23 @@ as_root() {
   fi
 }
 
+# Whether a package, or the program of that name from another source (NodeSource's node brings its own
+# npm, which Debian's package conflicts with), is there.
+have_package() {
+  dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q '^install ok installed$' ||
+    case $1 in
+      nodejs) command -v node >/dev/null ;;
+      npm) command -v npm >/dev/null ;;
+      *) false ;;
+    esac
+}
+
 # install_packages LIST...: what is missing of deploy/packages/LIST.txt.
 install_packages() {
   local list wanted missing=()
   for list in "$@"; do
     while read -r wanted; do
-      [ -z "$wanted" ] || dpkg-query -W -f '${Status}' "$wanted" 2>/dev/null |
-        grep -q '^install ok installed$' || missing+=("$wanted")
+      [ -z "$wanted" ] || have_package "$wanted" || missing+=("$wanted")
     done <"deploy/packages/$list.txt"
   done
   if [ ${#missing[@]} = 0 ]; then
