@@ -10,15 +10,15 @@ namespace strata::gateway {
 namespace asio = boost::asio;
 
 struct Wake::Timer {
-  explicit Timer(asio::any_io_executor executor) : timer(std::move(executor)) {}
+  explicit Timer(const asio::any_io_executor& executor) : timer(executor) {}
   asio::steady_timer timer;
 };
 
-Wake::Wake(asio::any_io_executor executor) : timer_(std::make_unique<Timer>(std::move(executor))) {}
+Wake::Wake(const asio::any_io_executor& executor) : timer_(std::make_unique<Timer>(executor)) {}
 Wake::~Wake() = default;
 
-std::shared_ptr<Wake> Wake::Create(asio::any_io_executor executor) {
-  return std::shared_ptr<Wake>(new Wake(std::move(executor)));
+std::shared_ptr<Wake> Wake::Create(const asio::any_io_executor& executor) {
+  return std::shared_ptr<Wake>(new Wake(executor));
 }
 
 void Wake::Notify() {

@@ -16,7 +16,7 @@ class Wake : public std::enable_shared_from_this<Wake> {
  public:
   using Clock = std::chrono::steady_clock;
 
-  static std::shared_ptr<Wake> Create(boost::asio::any_io_executor executor);
+  static std::shared_ptr<Wake> Create(const boost::asio::any_io_executor& executor);
   ~Wake();
 
   // Any thread. A notification while nobody waits ends the next wait at once.
@@ -26,7 +26,7 @@ class Wake : public std::enable_shared_from_this<Wake> {
 
  private:
   struct Timer;
-  explicit Wake(boost::asio::any_io_executor executor);
+  explicit Wake(const boost::asio::any_io_executor& executor);
   std::unique_ptr<Timer> timer_;
   std::atomic<bool> notified_ = false;
 };
