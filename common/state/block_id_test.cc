@@ -26,7 +26,8 @@ TEST(BlockId, EveryIngredientMatters) {
 // Stored databases depend on this value: a change of the derivation needs a new version string.
 TEST(BlockId, IsStableAcrossReleases) {
   const uint32_t tokens[] = {0, 1, 65536, 4000000000u};
-  EXPECT_EQ(ChildId(RootId("fingerprint", "layout", "tenant"), tokens).ToHex(), "f9a6816b70597a69e3b484980b2899fe");
+  EXPECT_EQ(ChildId(RootId("fingerprint", "layout", "tenant"), tokens).ToHex(),
+            "f9a6816b70597a69e3b484980b2899fe");
 }
 
 TEST(BlockId, RawRoundTrip) {
