@@ -53,18 +53,23 @@ double QuantisationBound(const std::vector<float>& w, const float* x) {
 // Where the float scales of the formats with int8 products lie.
 struct Int8Format {
   TensorType type;
-  int block;   // activations, too
-  int d_at;    // offset of the scale in a block
-  int min_at;  // of the minimum's factor; -1: none
+  int block;     // activations, too
+  int d_at;      // offset of the scale in a block
+  int min_at;    // of the minimum's factor; -1: none
+  int unit = 1;  // what makes integers of weights with d = 1
 };
 constexpr Int8Format kInt8Formats[] = {
-    {TensorType::kQ2_K, 256, 80, 82},  {TensorType::kQ3_K, 256, 108, -1},
-    {TensorType::kQ4_K, 256, 0, 2},    {TensorType::kQ5_K, 256, 0, 2},
-    {TensorType::kQ6_K, 256, 208, -1}, {TensorType::kIQ4_XS, 256, 0, -1},
-    {TensorType::kQ4_0, 32, 0, -1},    {TensorType::kQ4_1, 32, 0, 2},
-    {TensorType::kQ5_0, 32, 0, -1},    {TensorType::kQ5_1, 32, 0, 2},
-    {TensorType::kQ8_0, 32, 0, -1},    {TensorType::kIQ4_NL, 32, 0, -1},
-    {TensorType::kMXFP4, 32, 0, -1}};
+    {TensorType::kQ2_K, 256, 80, 82},      {TensorType::kQ3_K, 256, 108, -1},
+    {TensorType::kQ4_K, 256, 0, 2},        {TensorType::kQ5_K, 256, 0, 2},
+    {TensorType::kQ6_K, 256, 208, -1},     {TensorType::kIQ4_XS, 256, 0, -1},
+    {TensorType::kQ4_0, 32, 0, -1},        {TensorType::kQ4_1, 32, 0, 2},
+    {TensorType::kQ5_0, 32, 0, -1},        {TensorType::kQ5_1, 32, 0, 2},
+    {TensorType::kQ8_0, 32, 0, -1},        {TensorType::kIQ4_NL, 32, 0, -1},
+    {TensorType::kMXFP4, 32, 0, -1},       {TensorType::kIQ2_XXS, 256, 0, -1, 8},
+    {TensorType::kIQ2_XS, 256, 0, -1, 8},  {TensorType::kIQ2_S, 256, 0, -1, 8},
+    {TensorType::kIQ3_XXS, 256, 0, -1, 4}, {TensorType::kIQ3_S, 256, 0, -1},
+    {TensorType::kIQ1_S, 256, 0, -1, 8},   {TensorType::kIQ1_M, 256, 0, -1, 8},
+    {TensorType::kTQ2_0, 256, 64, -1}};
 
 // Weights with the scale and the minimum's factor of every block replaced.
 Owned WithScales(const Owned& w, const Int8Format& format, float d, float min) {
@@ -76,6 +81,13 @@ Owned WithScales(const Owned& w, const Int8Format& format, float d, float min) {
       continue;
     }
     const uint16_t d_bits = quant::FloatToHalf(d);
+    if (format.type == TensorType::kIQ1_M) {  // in the top nibbles of its last four words
+      for (int i = 0; i < 4; ++i) {
+        std::byte& high = out.memory[at + 49 + 2 * i];
+        high = (high & std::byte{0x0f}) | static_cast<std::byte>((d_bits >> 4 * i & 15) << 4);
+      }
+      continue;
+    }
     std::memcpy(out.memory.data() + at + format.d_at, &d_bits, 2);
     if (format.min_at < 0) continue;
     const uint16_t min_bits = quant::FloatToHalf(min);
@@ -284,9 +296,13 @@ float ScaleAt(const Owned& w, const Int8Format& format, int64_t row, int64_t blo
   const std::byte* p =
       w.tensor.data + row * w.tensor.row_bytes + block * InfoOf(format.type).block_bytes + at;
   if (format.type == TensorType::kMXFP4) return quant::E8m0ToHalfScale(static_cast<uint8_t>(*p));
-  uint16_t bits;
-  std::memcpy(&bits, p, 2);
-  return quant::HalfToFloat(bits);
+  uint16_t bits = 0;
+  if (format.type == TensorType::kIQ1_M) {
+    for (int i = 0; i < 4; ++i) bits |= static_cast<int>(p[49 + 2 * i]) >> 4 << 4 * i;
+  } else {
+    std::memcpy(&bits, p, 2);
+  }
+  return quant::HalfToFloat(bits) / static_cast<float>(format.unit);
 }
 
 // The definition in simd/int8_product.h, step by step. Setting the float scales of a block to one
@@ -327,7 +343,7 @@ TEST_P(Int8Products, MatchTheirDefinitionBitForBit) {
           int64_t dot = 0;
           int64_t min_dot = 0;
           for (int64_t i = b * format.block; i < (b + 1) * format.block; ++i) {
-            dot += static_cast<int64_t>(c[i]) * q[i];
+            dot += static_cast<int64_t>(c[i] * static_cast<float>(format.unit)) * q[i];
             min_dot += static_cast<int64_t>(m[i]) * q[i];
           }
           const float scale = ScaleAt(w, format, o, b, format.d_at) * d[b];

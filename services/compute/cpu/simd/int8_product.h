@@ -169,13 +169,13 @@ struct Product256 {
         for (int i = 0; i < 8; ++i) {
           at[i] = reinterpret_cast<const std::byte*>(&rows.template At<Block>(i, begin + k));
         }
-        const __m256 d = Bytes::Halves(at, Format::kScaleAt);
+        const __m256 d = Format::D(at);
         for (int r = 0; r < kRows; ++r) {
           const __m256 dx = _mm256_set1_ps(x[r].d[begin + k]);
           y[r] = _mm256_fmadd_ps(_mm256_mul_ps(d, dx),
                                  _mm256_cvtepi32_ps(Lanes8::SumEach(terms[k].dot[r])), y[r]);
           if constexpr (Format::kMins) {
-            y[r] = _mm256_fnmadd_ps(_mm256_mul_ps(Bytes::Halves(at, Format::kMinAt), dx),
+            y[r] = _mm256_fnmadd_ps(_mm256_mul_ps(Format::Dmin(at), dx),
                                     _mm256_cvtepi32_ps(Lanes8::SumEach(terms[k].min[r])), y[r]);
           }
         }
@@ -219,9 +219,9 @@ struct Product256 {
       scales[r] = Format::Scales(block);
       if constexpr (Format::kMins) mins[r] = Format::Mins(block);
     }
-    _mm256_store_ps(panel->d + lane, Bytes::Halves(at, Format::kScaleAt));
+    _mm256_store_ps(panel->d + lane, Format::D(at));
     if constexpr (Format::kMins) {
-      _mm256_store_ps(panel->dmin + lane, Bytes::Halves(at, Format::kMinAt));
+      _mm256_store_ps(panel->dmin + lane, Format::Dmin(at));
     }
     for (int half = 0; half < kGroups / 8; ++half) {
       __m256i s[8];

@@ -3,6 +3,7 @@
 
 #include "common/quant/tensor_type.h"
 #include "services/compute/cpu/kernels.h"
+#include "services/compute/cpu/simd/codebook_formats.h"
 #include "services/compute/cpu/simd/float_product.h"
 #include "services/compute/cpu/simd/int8_product.h"
 #include "services/compute/cpu/simd/quantize.h"
@@ -33,6 +34,14 @@ void FillInt8Kernels(Kernels* k) {
   set(kQ5_K, kInt8x256, &Product256<Isa, FormatQ5K>::Run);
   set(kQ6_K, kInt8x256, &Product256<Isa, FormatQ6K>::Run);
   set(kIQ4_XS, kInt8x256, &Product256<Isa, FormatIQ4XS>::Run);
+  set(kIQ2_XXS, kInt8x256, &Product256<Isa, FormatIQ2XXS>::Run);
+  set(kIQ2_XS, kInt8x256, &Product256<Isa, FormatIQ2XS>::Run);
+  set(kIQ2_S, kInt8x256, &Product256<Isa, FormatIQ2S>::Run);
+  set(kIQ3_XXS, kInt8x256, &Product256<Isa, FormatIQ3XXS>::Run);
+  set(kIQ3_S, kInt8x256, &Product256<Isa, FormatIQ3S>::Run);
+  set(kIQ1_S, kInt8x256, &Product256<Isa, FormatIQ1S>::Run);
+  set(kIQ1_M, kInt8x256, &Product256<Isa, FormatIQ1M>::Run);
+  set(kTQ2_0, kInt8x256, &Product256<Isa, FormatTQ20>::Run);
   set(kQ4_0, kInt8x32, &Product32<Isa, FormatQ40>::Run);
   set(kQ4_1, kInt8x32, &Product32<Isa, FormatQ41>::Run);
   set(kQ5_0, kInt8x32, &Product32<Isa, FormatQ50>::Run);

@@ -47,14 +47,17 @@ struct Bytes {
   static __m256i Lookup(const int8_t* table, __m256i index) {
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(Load16(table)), index);
   }
+  // 32 bits to 32 bytes of 0 or 255.
+  static __m256i SetBits(uint32_t bits) {
+    const __m256i spread = _mm256_shuffle_epi8(
+        _mm256_set1_epi32(static_cast<int>(bits)),
+        _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303));
+    const __m256i bit = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201));
+    return _mm256_cmpeq_epi8(_mm256_and_si256(spread, bit), bit);
+  }
   // 32 bits to 32 bytes of 0 or 16.
   static __m256i FifthBits(const void* p) {
-    const __m256i word = _mm256_set1_epi32(static_cast<int>(Load4(p)));
-    const __m256i spread = _mm256_shuffle_epi8(
-        word, _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303));
-    const __m256i bit = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201));
-    const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(spread, bit), bit);
-    return _mm256_and_si256(set, _mm256_set1_epi8(16));
+    return _mm256_and_si256(SetBits(Load4(p)), _mm256_set1_epi8(16));
   }
   // The half-precision field at `offset` of eight blocks.
   static __m256 Halves(const std::byte* const* blocks, size_t offset) {
@@ -89,8 +92,8 @@ struct FormatQ4K {
   static constexpr bool kSigned = false;
   static constexpr bool kMins = true;
   static constexpr int kHeadroom = 8;
-  static constexpr size_t kScaleAt = 0;
-  static constexpr size_t kMinAt = 2;
+  static __m256 D(const std::byte* const* blocks) { return Bytes::Halves(blocks, 0); }
+  static __m256 Dmin(const std::byte* const* blocks) { return Bytes::Halves(blocks, 2); }
   static __m128i Scales(const Block& b) { return KScaleBytes::Unpack(b.scales); }
   static __m128i Mins(const Block& b) { return _mm_srli_si128(Scales(b), 8); }
   static __m256i Codes(const Block& b, int g) {
@@ -105,8 +108,8 @@ struct FormatQ5K {
   static constexpr bool kSigned = false;
   static constexpr bool kMins = true;
   static constexpr int kHeadroom = 4;
-  static constexpr size_t kScaleAt = 0;
-  static constexpr size_t kMinAt = 2;
+  static __m256 D(const std::byte* const* blocks) { return Bytes::Halves(blocks, 0); }
+  static __m256 Dmin(const std::byte* const* blocks) { return Bytes::Halves(blocks, 2); }
   static __m128i Scales(const Block& b) { return KScaleBytes::Unpack(b.scales); }
   static __m128i Mins(const Block& b) { return _mm_srli_si128(Scales(b), 8); }
   static __m256i Codes(const Block& b, int g) {
@@ -122,7 +125,7 @@ struct FormatQ6K {
   static constexpr bool kSigned = false;
   static constexpr bool kMins = false;
   static constexpr int kHeadroom = 2;
-  static constexpr size_t kScaleAt = 208;
+  static __m256 D(const std::byte* const* blocks) { return Bytes::Halves(blocks, 208); }
   static __m128i Scales(const Block& b) { return Bytes::Load16(b.scales); }
   static __m256i Codes(const Block& b, int g) {
     const int k = g % 4;
@@ -139,8 +142,8 @@ struct FormatQ2K {
   static constexpr bool kSigned = false;
   static constexpr bool kMins = true;
   static constexpr int kHeadroom = 4;  // all of a group
-  static constexpr size_t kScaleAt = 80;
-  static constexpr size_t kMinAt = 82;
+  static __m256 D(const std::byte* const* blocks) { return Bytes::Halves(blocks, 80); }
+  static __m256 Dmin(const std::byte* const* blocks) { return Bytes::Halves(blocks, 82); }
   static __m128i Scales(const Block& b) {
     return _mm_and_si128(Bytes::Load16(b.scales), _mm_set1_epi8(15));
   }
@@ -159,7 +162,7 @@ struct FormatQ3K {
   static constexpr bool kSigned = false;
   static constexpr bool kMins = false;
   static constexpr int kHeadroom = 4;
-  static constexpr size_t kScaleAt = 108;
+  static __m256 D(const std::byte* const* blocks) { return Bytes::Halves(blocks, 108); }
   static __m128i Scales(const Block& b) {
     const __m128i nibbles = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(b.scales));
     const __m128i mask = _mm_set1_epi8(15);
@@ -183,7 +186,7 @@ struct FormatIQ4XS {
   static constexpr bool kSigned = true;
   static constexpr bool kMins = false;
   static constexpr int kHeadroom = 1;
-  static constexpr size_t kScaleAt = 0;
+  static __m256 D(const std::byte* const* blocks) { return Bytes::Halves(blocks, 0); }
   static __m128i Scales(const Block& b) {
     const __m128i bytes = _mm_cvtsi32_si128(static_cast<int>(Bytes::Load4(b.scales_l)));
     const __m128i mask = _mm_set1_epi8(15);
