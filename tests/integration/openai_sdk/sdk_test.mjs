@@ -1,5 +1,5 @@
 // Runs OpenAI's own client against the gateway: node sdk_test.mjs GATEWAY FAKE_COMPUTE.
-// The package `openai` is looked for in $STRATA_NPM_DIR (default /opt/strata-test).
+// The package `openai` is looked for in $STRATA_NPM_DIR, a node_modules folder (deploy/test fills it).
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -9,12 +9,12 @@ import { join } from 'node:path';
 
 const SKIPPED = 77;
 const [gatewayPath, computePath] = process.argv.slice(2);
-const npmDir = process.env.STRATA_NPM_DIR ?? '/opt/strata-test';
-if (!existsSync(join(npmDir, 'node_modules/openai'))) {
-  console.log(`SKIPPED: no package 'openai' in ${npmDir}; run: npm install --prefix ${npmDir} openai@4`);
+const npmDir = process.env.STRATA_NPM_DIR;
+if (!npmDir || !existsSync(join(npmDir, 'openai'))) {
+  console.log(`SKIPPED: no package 'openai' in STRATA_NPM_DIR (${npmDir ?? 'unset'}); run deploy/test`);
   process.exit(SKIPPED);
 }
-const { default: OpenAI } = createRequire(join(npmDir, 'package.json'))('openai');
+const { default: OpenAI } = createRequire(join(npmDir, '..', 'package.json'))('openai');
 
 const dir = mkdtempSync(join(tmpdir(), 'strata-sdk-'));
 const children = new Set();
@@ -81,7 +81,7 @@ const tests = {
   },
 
   async 'stream helper, n and max_tokens'({ client }) {
-    const runner = client.beta.chat.completions.stream(
+    const runner = client.chat.completions.stream(
       ask('say abcdef', { n: 2, max_completion_tokens: 3 }));
     const final = await runner.finalChatCompletion();
     assert.deepEqual(final.choices.map((c) => c.message.content), ['abc', 'abc']);
@@ -101,7 +101,7 @@ const tests = {
 
   async 'tool calls through the stream helper'({ client }) {
     const call = (name, args) => `<tool_call>{"name":"${name}","arguments":${args}}</tool_call>`;
-    const runner = client.beta.chat.completions.stream(
+    const runner = client.chat.completions.stream(
       ask(`say ${call('first', '{"a":1}')}${call('second', '{}')}`, {
         tools: ['first', 'second'].map((name) => ({ type: 'function',
           function: { name, parameters: { type: 'object', properties: {} } } })),
