@@ -1,84 +1,93 @@
 #include "common/base/memory_info.h"
 
 #include <algorithm>
+#include <charconv>
 #include <fstream>
+#include <iterator>
 #include <limits>
-#include <optional>
-#include <sstream>
-#include <string>
 
-#include "common/base/status.h"
+#include "absl/strings/str_cat.h"
 
 namespace strata {
 namespace {
 
-constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
+std::string ReadAll(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
 
-std::optional<uint64_t> ReadNumber(const std::string& path) {
-  std::ifstream file(path);
-  uint64_t value;
-  if (!(file >> value)) return std::nullopt;  // also for "max"
+std::optional<uint64_t> ParseNumber(std::string_view text) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc()) return std::nullopt;
   return value;
 }
 
-// A line "Name:   123 kB" of /proc/meminfo.
-uint64_t MemInfo(const std::string& name) {
-  std::ifstream file("/proc/meminfo");
-  std::string line;
-  while (std::getline(file, line)) {
-    if (!line.starts_with(name + ":")) continue;
-    std::istringstream fields(line.substr(name.size() + 1));
-    uint64_t kib = 0;
-    fields >> kib;
-    return kib * 1024;
+// What follows `key` in the line of `text` that begins with it; empty without such a line.
+std::string_view FieldOf(std::string_view text, std::string_view key) {
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    if (line.starts_with(key)) {
+      const std::string_view value = line.substr(key.size());
+      return value.substr(std::min(value.size(), value.find_first_not_of(' ')));
+    }
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
   }
-  return 0;
+  return {};
 }
 
-struct GroupMemory {
-  uint64_t limit = kUnlimited;
-  uint64_t used = 0;
-};
+// The path of this process's group (version 2); empty if there is none.
+std::string OwnGroup(const std::string& root) {
+  const std::string groups = ReadAll(root + "/proc/self/cgroup");
+  const std::string_view own = FieldOf(groups, "0::");
+  return own.starts_with('/') ? std::string(own) : "";
+}
 
-// The tightest limit on the way from our control group to the root.
-GroupMemory ReadControlGroup() {
-  GroupMemory tightest;
-  uint64_t tightest_rest = kUnlimited;
-  std::ifstream groups("/proc/self/cgroup");
-  std::string line;
-  while (std::getline(groups, line)) {
-    const size_t second = line.find(':', line.find(':') + 1);
-    if (second == std::string::npos) continue;
-    const bool v2 = line.starts_with("0::");
-    if (!v2 && line.find(":memory:") == std::string::npos) continue;
-    const std::string root = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
-    for (std::string path = line.substr(second + 1);; path.resize(path.rfind('/'))) {
-      const std::string directory = root + (path == "/" ? "" : path);
-      const auto limit = ReadNumber(directory + (v2 ? "/memory.max" : "/memory.limit_in_bytes"));
-      const auto used = ReadNumber(directory + (v2 ? "/memory.current" : "/memory.usage_in_bytes"));
-      if (limit && used) {
-        const uint64_t rest = *limit > *used ? *limit - *used : 0;
-        if (rest < tightest_rest) {
-          tightest_rest = rest;
-          tightest = {*limit, *used};
-        }
-      }
-      if (path.empty() || path == "/") break;
+// What the group `path` ("/a/b") and its ancestors leave.
+uint64_t GroupHeadroom(const std::string& root, std::string path) {
+  uint64_t headroom = std::numeric_limits<uint64_t>::max();
+  for (;;) {
+    const std::string folder = absl::StrCat(root, "/sys/fs/cgroup", path, "/");
+    const auto limit = ParseNumber(ReadAll(folder + "memory.max"));  // "max" is no number
+    const auto used = ParseNumber(ReadAll(folder + "memory.current"));
+    if (limit && used) {
+      const std::string stat = ReadAll(folder + "memory.stat");
+      const uint64_t cache = ParseNumber(FieldOf(stat, "inactive_file ")).value_or(0) +
+                             ParseNumber(FieldOf(stat, "active_file ")).value_or(0);
+      const uint64_t hard_used = *used - std::min(*used, cache);
+      headroom = std::min(headroom, *limit - std::min(*limit, hard_used));
     }
+    if (path.empty() || path == "/") return headroom;
+    path.resize(path.rfind('/'));
   }
-  return tightest;
 }
 
 }  // namespace
 
-uint64_t AvailableMemory() {
-  const GroupMemory group = ReadControlGroup();
-  const uint64_t rest = group.limit == kUnlimited  ? kUnlimited
-                        : group.limit > group.used ? group.limit - group.used
-                                                   : 0;
-  return std::min(MemInfo("MemAvailable"), rest);
+std::optional<uint64_t> MemInfoField(std::string_view text, std::string_view name) {
+  const std::string_view field = FieldOf(text, std::string(name) + ":");
+  const auto value = ParseNumber(field);
+  if (!value) return std::nullopt;
+  return field.ends_with("kB") ? *value * 1024 : *value;
 }
 
-uint64_t TotalMemory() { return std::min(MemInfo("MemTotal"), ReadControlGroup().limit); }
+uint64_t AvailableMemory(const std::string& root) {
+  uint64_t free = MemInfoField(ReadAll(root + "/proc/meminfo"), "MemAvailable").value_or(0);
+  if (const std::string own = OwnGroup(root); !own.empty()) {
+    free = std::min(free, GroupHeadroom(root, own));
+  }
+  return free;
+}
+
+uint64_t TotalMemory(const std::string& root) {
+  uint64_t total = MemInfoField(ReadAll(root + "/proc/meminfo"), "MemTotal").value_or(0);
+  for (std::string path = OwnGroup(root); !path.empty(); path.resize(path.rfind('/'))) {
+    const std::string folder = absl::StrCat(root, "/sys/fs/cgroup", path == "/" ? "" : path, "/");
+    if (const auto limit = ParseNumber(ReadAll(folder + "memory.max"))) {
+      total = std::min(total, *limit);
+    }
+  }
+  return total;
+}
 
 }  // namespace strata

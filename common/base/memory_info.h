@@ -1,15 +1,24 @@
-// How much memory this process may still take.
+// How much memory this process may take: what the machine has free, and what its control groups
+// still allow.
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
 
 namespace strata {
 
-// MemAvailable of the system, lowered to what the control group (v1 or v2) still allows. 0 if the
-// system does not say.
-uint64_t AvailableMemory();
+// Bytes that can be allocated without swapping (MemAvailable) or being killed (cgroup v2
+// memory.max of the own group and its ancestors, page cache counted as free). `root` is where /proc
+// and /sys are found: "" on a real machine.
+uint64_t AvailableMemory(const std::string& root = "");
 
-// Physical memory, lowered to the limit of the control group.
-uint64_t TotalMemory();
+// Physical memory, at most what the control groups allow.
+uint64_t TotalMemory(const std::string& root = "");
+
+// The value of "Name:  123 kB" in the text of /proc/meminfo, in bytes (or as a plain count where
+// there is no unit).
+std::optional<uint64_t> MemInfoField(std::string_view text, std::string_view name);
 
 }  // namespace strata

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "common/base/memory_info.h"
 #include "common/base/status.h"
 #include "common/shm/memfd.h"
-#include "services/expertstore/arena/memory_budget.h"
 
 namespace strata::expertstore {
 namespace {

@@ -12,7 +12,6 @@
 #include <random>
 
 #include "common/shm/memfd.h"
-#include "services/expertstore/arena/memory_budget.h"
 #include "services/expertstore/arena/slot_plan.h"
 
 namespace strata::expertstore {
@@ -194,51 +193,6 @@ TEST(Arena, RegistrationPiecesCoverAllSlotsWithoutCuttingOne) {
     EXPECT_EQ(piece.size() % slot, 0u);
   }
   EXPECT_EQ(at, base + 700ull * (3 << 20) + 5ull * (400 << 20));
-}
-
-// A machine made of files.
-class FakeMachine {
- public:
-  FakeMachine() {
-    std::string pattern = testing::TempDir() + "machineXXXXXX";
-    root = mkdtemp(pattern.data());
-  }
-  ~FakeMachine() { std::filesystem::remove_all(root); }
-  void Write(const std::string& path, const std::string& text) {
-    std::filesystem::create_directories(std::filesystem::path(root + path).parent_path());
-    std::ofstream(root + path) << text;
-  }
-  std::string root;
-};
-
-TEST(MemoryBudget, IsTheLeastOfMachineAndGroups) {
-  FakeMachine machine;
-  EXPECT_EQ(FreeMemory(machine.root), 0u);
-  machine.Write("/proc/meminfo", "MemTotal: 100 kB\nMemAvailable:   5000 kB\nHugePages_Free:  3\n");
-  EXPECT_EQ(FreeMemory(machine.root), 5000u * 1024);
-  machine.Write("/proc/self/cgroup", "0::/system.slice/strata.service\n");
-  const std::string slice = "/sys/fs/cgroup/system.slice/";
-  machine.Write(slice + "strata.service/memory.max", "max\n");
-  machine.Write(slice + "strata.service/memory.current", "1000\n");
-  EXPECT_EQ(FreeMemory(machine.root), 5000u * 1024);
-  machine.Write(slice + "memory.max", "3000000\n");
-  machine.Write(slice + "memory.current", "1500000\n");
-  EXPECT_EQ(FreeMemory(machine.root), 1500000u);
-  machine.Write(slice + "memory.stat", "anon 5\nactive_file 100000\ninactive_file 400000\n");
-  EXPECT_EQ(FreeMemory(machine.root), 2000000u);
-  machine.Write(slice + "strata.service/memory.max", "1500\n");
-  EXPECT_EQ(FreeMemory(machine.root), 500u);
-  machine.Write(slice + "strata.service/memory.current", "99999\n");
-  EXPECT_EQ(FreeMemory(machine.root), 0u);
-}
-
-TEST(MemoryBudget, ReadsMemInfo) {
-  const std::string text = "MemAvailable:    12 kB\nHugePages_Free:       7\nHugepagesize: 2048 kB";
-  EXPECT_EQ(MemInfoField(text, "MemAvailable"), 12u * 1024);
-  EXPECT_EQ(MemInfoField(text, "HugePages_Free"), 7u);
-  EXPECT_EQ(MemInfoField(text, "Hugepagesize"), 2048u * 1024);
-  EXPECT_EQ(MemInfoField(text, "Huge"), std::nullopt);
-  EXPECT_GT(FreeMemory(), 1u << 20);
 }
 
 }  // namespace

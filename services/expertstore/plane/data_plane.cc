@@ -11,10 +11,10 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "common/base/memory_info.h"
 #include "common/base/status.h"
 #include "common/shm/fd_socket.h"
 #include "common/shm/memfd.h"
-#include "services/expertstore/arena/memory_budget.h"
 #include "services/expertstore/io/thread_engine.h"
 #include "services/expertstore/io/uring_engine.h"
 #include "services/expertstore/policy/decayed_frequency.h"
@@ -40,7 +40,7 @@ void Signal(int event_fd) {
 absl::StatusOr<SlotPlan> PlanFor(const DataPlaneOptions& options) {
   uint64_t bytes = options.arena_bytes;
   if (bytes == 0) {
-    const uint64_t free = FreeMemory();
+    const uint64_t free = AvailableMemory();
     bytes = free / 5 * 4;
     LogInfo("free memory: ", free, " bytes; the expert arena may take ", bytes);
   }
