@@ -34,6 +34,7 @@ double MeasureReadBandwidth(int threads) {
   for (int pass = 0; pass < kPasses; ++pass) {
     const auto start = std::chrono::steady_clock::now();
     std::vector<std::thread> workers;
+    workers.reserve(buffers.size());
     for (const auto& buffer : buffers) workers.emplace_back([&] { sink += Sum(buffer); });
     for (std::thread& worker : workers) worker.join();
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
