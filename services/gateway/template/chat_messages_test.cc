@@ -14,7 +14,6 @@ namespace strata::gateway {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 TemplateCaps AllCaps() {
   TemplateCaps caps;

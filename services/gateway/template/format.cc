@@ -106,7 +106,7 @@ std::string FormatFloat(double value) {
   if (count <= exponent + 1) {
     return out + digits + std::string(static_cast<size_t>(exponent + 1 - count), '0') + ".0";
   }
-  const size_t point = static_cast<size_t>(exponent + 1);
+  const size_t point = static_cast<size_t>(exponent) + 1;
   return out + digits.substr(0, point) + "." + digits.substr(point);
 }
 
