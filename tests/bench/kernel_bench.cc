@@ -57,6 +57,7 @@ double ReadBandwidth(int threads) {
     std::vector<uint64_t> sums(threads * 8);
     const double seconds = Seconds([&] {
       std::vector<std::thread> workers;
+      workers.reserve(threads);
       for (int t = 0; t < threads; ++t) {
         workers.emplace_back([&, t] {
           uint64_t sum[8] = {};

@@ -61,7 +61,7 @@ TEST_P(Ops, EmbedAndGather) {
   const Owned gathered = MakeTensor(kF32, 3, 512);
   backend->GatherRows(out.tensor, rows, gathered.tensor);
   for (size_t t = 0; t < rows.size(); ++t) {
-    EXPECT_EQ(std::memcmp(gathered.Row(t), out.Row(rows[t]), 512 * 4), 0);
+    EXPECT_TRUE(testing::SameBits(gathered.Row(t), out.Row(rows[t]), 512));
   }
 }
 
@@ -321,7 +321,7 @@ TEST_P(AttentionTest, MatchesDoublePrecisionAndItself) {
         const Owned one = MakeTensor(kF32, 1, c.heads * c.head_dim);
         const AttentionRows single{{&sequence[r], 1}, {&position[r], 1}, page_tables};
         other->Attention(q.tensor.Rows(r, 1), single, pool, scale, c.window, one.tensor);
-        ASSERT_EQ(std::memcmp(one.Row(0), out.Row(r), one.memory.size()), 0)
+        ASSERT_TRUE(testing::SameBits(one.Row(0), out.Row(r), one.tensor.cols))
             << "row " << r << " threads " << threads;
       }
     }

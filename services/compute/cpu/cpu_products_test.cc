@@ -163,7 +163,7 @@ TEST_P(Products, FloatWeightsAreExactToRounding) {
         const std::vector<float> row = Decoded(w, o);
         for (int64_t t = 0; t < 6; ++t) {
           const DoubleDot dot = testing::Dot(row, x.Row(t));
-          EXPECT_NEAR(out.Row(t)[o], dot.value, dot.magnitude * (cols / 4 + 8) * 0x1p-24)
+          EXPECT_NEAR(out.Row(t)[o], dot.value, dot.magnitude * (cols / 4.0 + 8) * 0x1p-24)
               << NameOf(type) << " cols " << cols;
         }
       }
@@ -287,7 +287,7 @@ TEST_P(Products, NotANumberStaysInItsRow) {
     backend->MatMul(x.tensor, {&w.tensor, 1}, {}, {&spoilt.tensor, 1}, false);
     for (int64_t t = 0; t < 9; ++t) {
       if (t == 4) continue;
-      EXPECT_EQ(std::memcmp(clean.Row(t), spoilt.Row(t), 40 * sizeof(float)), 0) << t;
+      EXPECT_TRUE(testing::SameBits(clean.Row(t), spoilt.Row(t), 40)) << t;
     }
   }
 }
@@ -422,7 +422,7 @@ TEST_P(Products, ExpertsAreTheirThreeProducts) {
         backend->MatMul(row, {&moe.experts[e].up, 1}, {}, {&up.tensor, 1}, false);
         backend->SwiGlu(gate.tensor, up.tensor, gate.tensor);
         backend->MatMul(gate.tensor, {&moe.experts[e].down, 1}, {}, {&expected.tensor, 1}, false);
-        ASSERT_EQ(std::memcmp(out.Row(moe.outputs[e][i]), expected.Row(0), 256 * sizeof(float)), 0)
+        ASSERT_TRUE(testing::SameBits(out.Row(moe.outputs[e][i]), expected.Row(0), 256))
             << "expert " << e << " pair " << i;
       }
     }

@@ -53,6 +53,12 @@ inline Owned RandomFloats(int64_t rows, int64_t cols, uint32_t seed) {
   return out;
 }
 
+// Whether `n` floats are the same bit for bit.
+inline bool SameBits(const float* a, const float* b, int64_t n) {
+  return std::memcmp(reinterpret_cast<const std::byte*>(a), reinterpret_cast<const std::byte*>(b),
+                     static_cast<size_t>(n) * sizeof(float)) == 0;
+}
+
 // Whether a weight tensor may have this type.
 inline bool IsWeightType(TensorType type) {
   switch (type) {
