@@ -18,14 +18,14 @@ class PlainDecoder final : public Model {
 
   absl::Status LoadLayers(WeightLoader& loader) {
     for (int i = 0; i < spec_.info.layers; ++i) {
-      STRATA_ASSIGN_OR_RETURN(AttentionBlock attention,
+      STRATA_ASSIGN_OR_RETURN(const AttentionBlock attention,
                               AttentionBlock::Load(loader, spec_.attention, i));
       if (spec_.moe) {
         STRATA_ASSIGN_OR_RETURN(MoeBlock moe, MoeBlock::Load(loader, *spec_.moe, i));
-        layers_.push_back({std::move(attention), std::move(moe)});
+        layers_.push_back({attention, std::move(moe)});
       } else {
-        STRATA_ASSIGN_OR_RETURN(FfnBlock dense, FfnBlock::Load(loader, *spec_.dense, i));
-        layers_.push_back({std::move(attention), std::move(dense)});
+        STRATA_ASSIGN_OR_RETURN(const FfnBlock dense, FfnBlock::Load(loader, *spec_.dense, i));
+        layers_.push_back({attention, dense});
       }
     }
     return absl::OkStatus();
