@@ -150,12 +150,13 @@ absl::Status MiniCluster::KillAndAwaitRestart(std::string_view daemon) {
 
 absl::StatusOr<MiniCluster::Answer> MiniCluster::Chat(
     std::string_view message, int max_tokens, const std::function<bool(const Answer&)>& on_text,
-    double temperature) const {
+    double temperature, bool ignore_end) const {
   const json::object request = {
       {"messages", json::array{json::object{{"role", "user"}, {"content", message}}}},
       {"max_tokens", max_tokens},
       {"temperature", temperature},
       {"seed", 7},
+      {"ignore_eos", ignore_end},
       {"stream", true},
       {"stream_options", json::object{{"include_usage", true}}}};
   Answer answer;

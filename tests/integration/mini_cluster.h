@@ -46,10 +46,10 @@ class MiniCluster {
     int events = 0;
   };
   // Streams /v1/chat/completions with one user message. `on_text` sees the answer so far after each
-  // event; false closes the connection.
+  // event; false closes the connection. `ignore_end`: go on to max_tokens.
   absl::StatusOr<Answer> Chat(std::string_view message, int max_tokens,
                               const std::function<bool(const Answer&)>& on_text = nullptr,
-                              double temperature = 0) const;
+                              double temperature = 0, bool ignore_end = false) const;
   absl::StatusOr<boost::json::value> GetJson(const std::string& path) const;
 
  private:
