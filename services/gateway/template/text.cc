@@ -49,7 +49,8 @@ void Text::AppendAs(const Text& source, size_t position, std::string_view bytes)
 
 void Text::Append(const Text& other, size_t begin, size_t end) {
   if (&other == this) {
-    const Text copy = other;
+    // The copy is the point: this call changes what `other` refers to.
+    const Text copy = other;  // NOLINT(performance-unnecessary-copy-initialization)
     Append(copy, begin, end);
     return;
   }
