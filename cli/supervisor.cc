@@ -53,6 +53,7 @@ std::string DeathNotice(int wait_status) {
   dup2(output, STDOUT_FILENO);
   dup2(output, STDERR_FILENO);
   std::vector<char*> argv;
+  argv.reserve(spec.command.size() + 1);
   for (const std::string& argument : spec.command) {
     argv.push_back(const_cast<char*>(argument.c_str()));
   }

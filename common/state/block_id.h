@@ -24,6 +24,7 @@ namespace strata::state {
 struct BlockId {
   std::array<uint8_t, 16> bytes{};
 
+  // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 takes the comparison with 0 for a pointer
   auto operator<=>(const BlockId&) const = default;
   std::string ToString() const { return {bytes.begin(), bytes.end()}; }  // raw, for messages
   std::string ToHex() const;

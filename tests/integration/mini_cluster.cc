@@ -78,7 +78,8 @@ absl::Status MiniCluster::Launch(std::string_view settings) {
   // Tests share two cores with each other: daemons that sleep early get along better.
   const std::string set =
       absl::StrCat("gateway { listen: \"", address_, "\" } compute { spin_us: 100 } ", A(settings));
-  const std::vector<std::string> command = {STRATA_BINARY, "run", "--model=" STRATA_DEMO_MODEL,
+  const std::vector<std::string> command = {STRATA_BINARY, "run",
+                                            absl::StrCat("--model=", STRATA_DEMO_MODEL),
                                             "--state_dir=" + state_dir_, "--set=" + set};
   supervisor_ = fork();
   if (supervisor_ < 0) return ErrnoStatus(errno, "cannot fork");
@@ -87,6 +88,7 @@ absl::Status MiniCluster::Launch(std::string_view settings) {
     dup2(log, STDOUT_FILENO);
     dup2(log, STDERR_FILENO);
     std::vector<char*> argv;
+    argv.reserve(command.size() + 1);
     for (const std::string& a : command) argv.push_back(const_cast<char*>(a.c_str()));
     argv.push_back(nullptr);
     execv(argv[0], argv.data());

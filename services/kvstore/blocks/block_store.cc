@@ -86,13 +86,14 @@ struct BlockStore::Database {
     options.keep_log_file_num = 3;
     options.max_open_files = 256;
     std::vector<rocksdb::ColumnFamilyDescriptor> descriptors;
+    descriptors.reserve(kFamilies);
     for (int f = 0; f < kFamilies; ++f) {
       descriptors.emplace_back(kFamilyNames[static_cast<size_t>(f)],
                                OptionsOf(static_cast<Family>(f)));
     }
     std::vector<rocksdb::ColumnFamilyHandle*> handles;
     rocksdb::DB* db = nullptr;
-    const rocksdb::Status status = rocksdb::DB::Open(options, path, descriptors, &handles, &db);
+    rocksdb::Status status = rocksdb::DB::Open(options, path, descriptors, &handles, &db);
     if (!status.ok()) return status;
     result = std::make_unique<Database>();
     result->db.reset(db);
