@@ -1,6 +1,7 @@
 #include "common/rpc/channel.h"
 
 #include "common/base/status.h"
+#include "common/rpc/address.h"
 #include "common/rpc/library.h"
 #include "common/rpc/tls.h"
 
@@ -25,11 +26,6 @@ constexpr char kServiceConfig[] = R"({
   }]
 })";
 
-bool IsLocal(const std::string& address) {
-  return address.starts_with("unix:") || address.starts_with("127.") ||
-         address.starts_with("[::1]") || address.starts_with("localhost:");
-}
-
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& address,
@@ -38,7 +34,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& addres
   std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
   if (!tls.certificate().empty() && !address.starts_with("unix:")) {
     STRATA_ASSIGN_OR_RETURN(credentials, ClientCredentials(tls));
-  } else if (!IsLocal(address)) {
+  } else if (!address.starts_with("unix:") && !IsLoopback(address)) {
     return absl::FailedPreconditionError(absl::StrCat(
         "refusing to connect to ", address, " without TLS: set `tls` in the configuration"));
   }

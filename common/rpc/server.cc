@@ -14,6 +14,7 @@
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/base/unique_fd.h"
+#include "common/rpc/address.h"
 #include "common/rpc/library.h"
 #include "common/rpc/tls.h"
 
@@ -44,11 +45,6 @@ absl::StatusOr<UniqueFd> LockSocket(const std::string& path) {
   }
   unlink(path.c_str());  // left over by a process that died
   return fd;
-}
-
-bool IsLoopback(const std::string& address) {
-  return address.starts_with("127.") || address.starts_with("[::1]") ||
-         address.starts_with("localhost:");
 }
 
 }  // namespace

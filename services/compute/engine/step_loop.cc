@@ -20,6 +20,17 @@ double Milliseconds(Clock::duration d) {
   return std::chrono::duration<double, std::milli>(d).count();
 }
 
+void SetProbabilities(const TokenProbability& chosen, const std::vector<TokenProbability>& likely,
+                      v1::GeneratedToken& token) {
+  token.set_id(static_cast<uint32_t>(chosen.id));
+  token.set_logprob(chosen.logprob);
+  for (const TokenProbability& t : likely) {
+    v1::TokenLogprob& candidate = *token.add_top();
+    candidate.set_id(static_cast<uint32_t>(t.id));
+    candidate.set_logprob(t.logprob);
+  }
+}
+
 }  // namespace
 
 StepLoop::StepLoop(const Engine::Parts& parts, const EngineOptions& options, Inbox& inbox)
@@ -290,14 +301,7 @@ void StepLoop::ScoreChunk(Step& step, Sequence& sequence, const ScheduledRow& ch
       result.add_argmax(
           static_cast<uint32_t>(std::max_element(row.begin(), row.end()) - row.begin()));
       if (top > 0) {
-        v1::GeneratedToken& entry = *result.add_top();
-        entry.set_id(static_cast<uint32_t>(token));
-        entry.set_logprob(p.logprob);
-        for (const TokenProbability& t : likely) {
-          v1::TokenLogprob& candidate = *entry.add_top();
-          candidate.set_id(static_cast<uint32_t>(t.id));
-          candidate.set_logprob(t.logprob);
-        }
+        SetProbabilities(p, likely, *result.add_top());
       }
     }
     sequence.score_sink->OnScores(result);
@@ -331,13 +335,9 @@ void StepLoop::Emit(Sequence& sequence, std::span<float> logits) {
   token.set_id(static_cast<uint32_t>(id));
   if (request.logprobs()) {
     std::vector<TokenProbability> likely;
-    token.set_logprob(
-        LogProbability(unmodified, id, static_cast<int>(request.top_logprobs()), &likely).logprob);
-    for (const TokenProbability& t : likely) {
-      v1::TokenLogprob& candidate = *token.add_top();
-      candidate.set_id(static_cast<uint32_t>(t.id));
-      candidate.set_logprob(t.logprob);
-    }
+    const TokenProbability chosen =
+        LogProbability(unmodified, id, static_cast<int>(request.top_logprobs()), &likely);
+    SetProbabilities(chosen, likely, token);
   }
   sequence.tokens.push_back(static_cast<uint32_t>(id));
   sequence.sampler->Observe(static_cast<uint32_t>(id), /*generated=*/true);

@@ -34,7 +34,8 @@ absl::StatusOr<std::unique_ptr<ExpertSource>> ConnectExperts(const v1::Config& c
   context.set_wait_for_ready(true);
   rpc::PrepareCall(context, "compute", kOpenTimeout);
   v1::OpenExpertsRequest request;
-  *request.mutable_fingerprint() = FingerprintOf(file);
+  const v1::ModelFingerprint fingerprint = FingerprintOf(file);
+  *request.mutable_fingerprint() = fingerprint;
   v1::OpenExpertsResponse response;
   const absl::Status opened = rpc::FromGrpc(stub->Open(&context, request, &response));
   if (!opened.ok()) {
@@ -42,8 +43,7 @@ absl::StatusOr<std::unique_ptr<ExpertSource>> ConnectExperts(const v1::Config& c
   }
   ArenaExpertSource::Options options;
   options.attach_path = response.attach_path();
-  const auto hash = file.Fingerprint();
-  std::copy(hash.begin(), hash.end(), reinterpret_cast<std::byte*>(options.fingerprint.data()));
+  std::copy(fingerprint.hash().begin(), fingerprint.hash().end(), options.fingerprint.begin());
   auto source = std::make_unique<ArenaExpertSource>(options);
   STRATA_RETURN_IF_ERROR(source->WaitUntilReady(static_cast<int>(kOpenTimeout.count())));
   return source;
