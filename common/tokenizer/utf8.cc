@@ -45,25 +45,6 @@ CodePoint DecodeAt(std::string_view text, size_t position) {
   return {(lead & 0x07u) << 18 | tail(1) << 12 | tail(2) << 6 | tail(3), 4};
 }
 
-void AppendUtf8(uint32_t c, std::string* out) {
-  const auto push = [out](uint32_t byte) { out->push_back(static_cast<char>(byte)); };
-  if (c < 0x80) {
-    push(c);
-  } else if (c < 0x800) {
-    push(0xC0 | c >> 6);
-    push(0x80 | (c & 0x3F));
-  } else if (c < 0x10000) {
-    push(0xE0 | c >> 12);
-    push(0x80 | (c >> 6 & 0x3F));
-    push(0x80 | (c & 0x3F));
-  } else {
-    push(0xF0 | c >> 18);
-    push(0x80 | (c >> 12 & 0x3F));
-    push(0x80 | (c >> 6 & 0x3F));
-    push(0x80 | (c & 0x3F));
-  }
-}
-
 std::optional<std::string> RepairUtf8(std::string_view text) {
   size_t position = 0;
   const auto well_formed_length = [&text](size_t at) -> uint32_t {

@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "common/base/utf8.h"
+
 namespace strata::tokenizer {
 
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
@@ -20,8 +22,6 @@ struct CodePoint {
 
 // The code point at text[position]. The text must come from RepairUtf8 (or need no repair).
 CodePoint DecodeAt(std::string_view text, size_t position);
-
-void AppendUtf8(uint32_t code_point, std::string* out);
 
 // The text as byte-pair encoding sees it, following llama.cpp: each byte that does not belong to a
 // complete sequence becomes U+FFFD (one per byte), an overlong form becomes the character it stands

@@ -56,7 +56,7 @@ Text HtmlEscape(const Text& text) {
         break;
     }
     std::string out;
-    AppendCodePoint(out, c);
+    AppendUtf8(c, &out);
     return out;
   });
 }

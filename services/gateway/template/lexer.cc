@@ -392,7 +392,7 @@ class Lexer {
       for (; j < i + 3 && j < source_.size() && source_[j] >= '0' && source_[j] <= '7'; ++j) {
         value = value * 8 + static_cast<char32_t>(source_[j] - '0');
       }
-      AppendCodePoint(out, value);
+      AppendUtf8(value, &out);
       return j;
     }
     out.push_back('\\');
@@ -411,7 +411,7 @@ class Lexer {
       out.push_back(source_[i]);
       return i + 1;
     }
-    AppendCodePoint(out, value);
+    AppendUtf8(value, &out);
     return i + 1 + digits;
   }
 

@@ -48,25 +48,6 @@ size_t PreviousStart(std::string_view s, size_t end) {
   return end - 1;
 }
 
-void AppendCodePoint(std::string& out, char32_t c) {
-  const auto push = [&out](char32_t byte) { out.push_back(static_cast<char>(byte)); };
-  if (c < 0x80) {
-    push(c);
-  } else if (c < 0x800) {
-    push(0xC0 | c >> 6);
-    push(0x80 | (c & 0x3F));
-  } else if (c < 0x10000) {
-    push(0xE0 | c >> 12);
-    push(0x80 | (c >> 6 & 0x3F));
-    push(0x80 | (c & 0x3F));
-  } else {
-    push(0xF0 | c >> 18);
-    push(0x80 | (c >> 12 & 0x3F));
-    push(0x80 | (c >> 6 & 0x3F));
-    push(0x80 | (c & 0x3F));
-  }
-}
-
 size_t CountCodePoints(std::string_view s) {
   size_t count = 0;
   for (size_t i = 0; i < s.size(); i += DecodeAt(s, i).length) ++count;
@@ -114,7 +95,7 @@ std::string ToUpper(char32_t c) {
     out.push_back(static_cast<char>(c >= 'a' && c <= 'z' ? c - 32 : c));
   } else {
     const locale_t locale = UnicodeLocale();
-    AppendCodePoint(out, locale == nullptr ? c : towupper_l(static_cast<wint_t>(c), locale));
+    AppendUtf8(locale == nullptr ? c : towupper_l(static_cast<wint_t>(c), locale), &out);
   }
   return out;
 }
@@ -125,7 +106,7 @@ std::string ToLower(char32_t c) {
     out.push_back(static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c));
   } else {
     const locale_t locale = UnicodeLocale();
-    AppendCodePoint(out, locale == nullptr ? c : towlower_l(static_cast<wint_t>(c), locale));
+    AppendUtf8(locale == nullptr ? c : towlower_l(static_cast<wint_t>(c), locale), &out);
   }
   return out;
 }

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "common/base/utf8.h"
+
 namespace strata::gateway::jinja {
 
 struct CodePoint {
@@ -21,7 +23,6 @@ inline constexpr char32_t kInvalidCodePoint = 0xFFFFFFFF;
 CodePoint DecodeAt(std::string_view s, size_t position);
 // Start of the character that ends at s[end - 1]; end > 0.
 size_t PreviousStart(std::string_view s, size_t end);
-void AppendCodePoint(std::string& out, char32_t c);
 
 size_t CountCodePoints(std::string_view s);
 // Byte position of character number `index`; s.size() when index is past the end.
