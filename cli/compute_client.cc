@@ -16,6 +16,7 @@ constexpr std::chrono::milliseconds kConnectTimeout{120'000};
 class ComputeClient::Impl {
  public:
   std::unique_ptr<v1::Compute::Stub> stub;
+  v1::DescribeResponse description;
 };
 
 ComputeClient::ComputeClient(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -30,11 +31,12 @@ absl::StatusOr<ComputeClient> ComputeClient::Connect(const std::string& address,
   grpc::ClientContext context;
   context.set_wait_for_ready(true);
   rpc::PrepareCall(context, "cli", kConnectTimeout);
-  v1::DescribeResponse description;
-  const absl::Status status = rpc::FromGrpc(impl->stub->Describe(&context, {}, &description));
+  const absl::Status status = rpc::FromGrpc(impl->stub->Describe(&context, {}, &impl->description));
   if (!status.ok()) return Annotate(status, absl::StrCat("compute at ", address));
   return ComputeClient(std::move(impl));
 }
+
+uint32_t ComputeClient::context_length() const { return impl_->description.context_length(); }
 
 absl::StatusOr<v1::Finish> ComputeClient::Generate(std::span<const uint32_t> prompt,
                                                    uint32_t max_tokens) {

@@ -20,6 +20,9 @@ class ComputeClient {
   ComputeClient(ComputeClient&&) noexcept;
   ~ComputeClient();
 
+  // Tokens that one sequence may hold.
+  uint32_t context_length() const;
+
   // Greedy generation of exactly `max_tokens` tokens (no stop tokens), without any saved state.
   absl::StatusOr<v1::Finish> Generate(std::span<const uint32_t> prompt, uint32_t max_tokens);
 

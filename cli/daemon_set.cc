@@ -96,6 +96,13 @@ absl::Status CompleteForUser(v1::Config& config) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::string> ProgramBeside(const std::string& name) {
+  const std::string path = ExecutableFolder() / name;
+  if (access(path.c_str(), X_OK) == 0) return path;
+  return absl::NotFoundError(absl::StrCat(
+      "the program '", path, "' is missing: build all targets or install them in one folder"));
+}
+
 absl::StatusOr<std::vector<DaemonSpec>> DaemonCommands(const v1::Config& config,
                                                        const std::vector<std::string>& names) {
   const std::string file = config.runtime_dir() + "/strata.textproto";
@@ -108,12 +115,7 @@ absl::StatusOr<std::vector<DaemonSpec>> DaemonCommands(const v1::Config& config,
 
   std::vector<DaemonSpec> specs;
   for (const std::string& name : names) {
-    const std::string binary = ExecutableFolder() / ("strata-" + name);
-    if (access(binary.c_str(), X_OK) != 0) {
-      return absl::NotFoundError(absl::StrCat("the daemon '", binary,
-                                              "' is missing: build all "
-                                              "targets or install them in one folder"));
-    }
+    STRATA_ASSIGN_OR_RETURN(const std::string binary, ProgramBeside("strata-" + name));
     specs.push_back({name, {binary, "--config=" + file}, StopGroup(name)});
   }
   return specs;

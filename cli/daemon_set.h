@@ -36,6 +36,9 @@ absl::Status CompleteForUser(v1::Config& config);
 // tree. NotFound lists every path that was tried.
 absl::StatusOr<std::string> FindModel(const std::string& configured);
 
+// The path of one of our programs: they lie beside this executable. NotFound says what to do.
+absl::StatusOr<std::string> ProgramBeside(const std::string& name);
+
 // Writes the configuration into the runtime folder and returns how to start each daemon with it.
 // `names` of: expertstore, kvstore, compute, gateway. Binaries lie beside this executable.
 absl::StatusOr<std::vector<DaemonSpec>> DaemonCommands(const v1::Config& config,

@@ -19,7 +19,8 @@ constexpr std::array kCommands = {
     Command{"chat", "[--gateway=HOST:PORT]", "talk to a running gateway", Chat},
     Command{"inspect", "[FILE]", "explain a model file and how it fits this machine", Inspect},
     Command{"quantize", "IN OUT [--type=T]", "convert a model's matrices", Quantize},
-    Command{"bench", "[--model=FILE]", "measure prompt and generation speed", Bench},
+    Command{"bench", "model [--model=FILE] | kernels [TYPE...]",
+            "measure prompts and generation, or the products of each weight type", Bench},
 };
 
 std::string Usage() {

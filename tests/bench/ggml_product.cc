@@ -35,8 +35,8 @@ class Product final : public GgmlProduct {
     if (engine_ != nullptr) llama_.Function<void(Engine*)>("ggml_backend_free")(engine_);
   }
 
-  bool Build(const Shape& shape, std::span<const std::byte> weights, std::span<const float> x,
-             int threads, bool repack) {
+  bool Build(const compute::ProductShape& shape, std::span<const std::byte> weight,
+             std::span<const float> x, int threads, bool repack) {
     static const bool loaded = [this] {
       llama_.Function<void(void (*)(int, const char*, void*), void*)>("ggml_log_set")(
           [](int, const char*, void*) {}, nullptr);
@@ -62,9 +62,11 @@ class Product final : public GgmlProduct {
     graph_ = llama_.Function<Graph*(Context*)>("ggml_new_graph")(context);
     std::vector<TensorHandle*> matrices;
     std::vector<TensorHandle*> products;
-    for (int i = 0; i < shape.copies; ++i) {
-      matrices.push_back(
-          new_tensor(weight_context, static_cast<int>(shape.type), shape.inputs, shape.outputs));
+    for (int i = 0; i < shape.matrices * shape.repeats; ++i) {
+      if (i % shape.repeats == 0) {
+        matrices.push_back(
+            new_tensor(weight_context, static_cast<int>(shape.type), shape.inputs, shape.outputs));
+      }
       products.push_back(llama_.Function<TensorHandle*(Context*, TensorHandle*, TensorHandle*)>(
           "ggml_mul_mat")(context, matrices.back(), input));
       llama_.Function<void(Graph*, TensorHandle*)>("ggml_build_forward_expand")(graph_,
@@ -80,7 +82,7 @@ class Product final : public GgmlProduct {
     }
     const auto set = llama_.Function<void(TensorHandle*, const void*, size_t, size_t)>(
         "ggml_backend_tensor_set");
-    for (TensorHandle* matrix : matrices) set(matrix, weights.data(), 0, weights.size());
+    for (TensorHandle* matrix : matrices) set(matrix, weight.data(), 0, weight.size());
     set(input, x.data(), 0, x.size_bytes());
     return true;
   }
@@ -121,12 +123,12 @@ class Product final : public GgmlProduct {
 }  // namespace
 
 std::unique_ptr<GgmlProduct> GgmlProduct::Create(const oracle::LlamaLibrary& llama,
-                                                 const Shape& shape,
-                                                 std::span<const std::byte> weights,
+                                                 const compute::ProductShape& shape,
+                                                 std::span<const std::byte> weight,
                                                  std::span<const float> x, int threads,
                                                  bool repack) {
   auto product = std::make_unique<Product>(llama);
-  if (!product->Build(shape, weights, x, threads, repack)) return nullptr;
+  if (!product->Build(shape, weight, x, threads, repack)) return nullptr;
   return product;
 }
 

@@ -7,25 +7,19 @@
 #include <memory>
 #include <span>
 
-#include "common/quant/tensor_type.h"
+#include "services/compute/kernel_bench/product_case.h"
 #include "tests/oracle/llama_library.h"
 
 namespace strata::bench {
 
-// `copies` products x * W_i^T of the same shape, computed one after the other by one graph.
+// The products of one pass of a ProductShape, computed one after the other by one graph.
 class GgmlProduct {
  public:
-  struct Shape {
-    TensorType type;
-    int64_t inputs;
-    int64_t outputs;
-    int64_t rows;
-    int copies;
-  };
-  // `weights` is one W; each of the copies gets its own memory. Null if llama.cpp has no repacked
-  // form for this type (`repack`).
-  static std::unique_ptr<GgmlProduct> Create(const oracle::LlamaLibrary& llama, const Shape& shape,
-                                             std::span<const std::byte> weights,
+  // `weight` is one matrix; each of the shape's matrices gets its own memory. Null if llama.cpp has
+  // no kernel, or no repacked form (`repack`), for this type.
+  static std::unique_ptr<GgmlProduct> Create(const oracle::LlamaLibrary& llama,
+                                             const compute::ProductShape& shape,
+                                             std::span<const std::byte> weight,
                                              std::span<const float> x, int threads, bool repack);
   virtual ~GgmlProduct() = default;
   virtual void Run() = 0;

@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kTokens = 2000;
 constexpr size_t kPiece = 1000;  // the model's context is 1,024
 
-// 2,000 tokens of natural text: what `strata bench` reads, then this repository's README.
+// 2,000 tokens of natural text: what `strata bench model` reads, then this repository's README.
 absl::StatusOr<std::vector<uint32_t>> Text(const std::string& model) {
   STRATA_ASSIGN_OR_RETURN(const auto file, gguf::Model::Open(model));
   STRATA_ASSIGN_OR_RETURN(const auto tokenizer, tokenizer::Tokenizer::FromGguf(file->metadata()));
