@@ -34,7 +34,8 @@ absl::StatusOr<const Kernels*> FindKernels(const std::string& isa) {
     bool available;
     const Kernels& (*kernels)();
   };
-  const Choice choices[] = {{"avx512", CpuHasAvx512(), &Avx512Kernels},
+  const Choice choices[] = {{"avx512vbmi", CpuHasVbmi(), &VbmiKernels},
+                            {"avx512", CpuHasAvx512(), &Avx512Kernels},
                             {"avx2", CpuHasAvx2(), &Avx2Kernels},
                             {"scalar", true, &ScalarKernels}};  // best first
   for (const Choice& choice : choices) {
@@ -45,8 +46,8 @@ absl::StatusOr<const Kernels*> FindKernels(const std::string& isa) {
           absl::StrCat("this processor lacks the instruction set '", isa, "'; use 'auto'"));
     }
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("instruction set '", isa, "' is not one of: auto, scalar, avx2, avx512"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "instruction set '", isa, "' is not one of: auto, scalar, avx2, avx512, avx512vbmi"));
 }
 
 constexpr int kMostThreads = 1024;

@@ -15,7 +15,7 @@ struct CpuOptions {
   int threads = 0;
   // How long an idle worker polls for the next operation before it sleeps.
   int spin_us = 2000;
-  // "auto" takes the best the processor has; "scalar", "avx2" and "avx512" insist.
+  // "auto" takes the best the processor has; a name (kernels.h) insists.
   //   scalar  portable; quantised weights are decoded and multiplied by float activations
   //   avx2    x86-64 with AVX2, FMA and F16C; int8 activations for quantised weights
   //   avx512  as avx2, with AVX-512 F/BW/DQ/VL and VNNI

@@ -14,12 +14,16 @@ bool CpuHasAvx512() {
          __builtin_cpu_supports("avx512vnni");
 }
 
+bool CpuHasVbmi() { return CpuHasAvx512() && __builtin_cpu_supports("avx512vbmi"); }
+
 #else
 
 bool CpuHasAvx2() { return false; }
 const Kernels& Avx2Kernels() { return ScalarKernels(); }
 bool CpuHasAvx512() { return false; }
 const Kernels& Avx512Kernels() { return ScalarKernels(); }
+bool CpuHasVbmi() { return false; }
+const Kernels& VbmiKernels() { return ScalarKernels(); }
 
 #endif
 

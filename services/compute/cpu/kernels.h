@@ -99,5 +99,7 @@ bool CpuHasAvx2();
 const Kernels& Avx2Kernels();
 bool CpuHasAvx512();
 const Kernels& Avx512Kernels();
+bool CpuHasVbmi();
+const Kernels& VbmiKernels();
 
 }  // namespace strata::compute

@@ -19,7 +19,7 @@ inline std::unique_ptr<Backend> MakeBackend(const std::string& isa, int threads)
 
 inline std::vector<std::string> AvailableIsas() {
   std::vector<std::string> isas;
-  for (const char* isa : {"scalar", "avx2", "avx512"}) {
+  for (const char* isa : {"scalar", "avx2", "avx512", "avx512vbmi"}) {
     if (MakeBackend(isa, 1) != nullptr) isas.emplace_back(isa);
   }
   return isas;

@@ -29,6 +29,14 @@
 namespace strata::compute {
 namespace {
 
+// Asks for the next `bytes` of a weight row. Panels read many rows a little at a time, which the
+// processor's own prefetching does not follow.
+inline void Prefetch(const void* p, size_t bytes) {
+  for (size_t line = 0; line < bytes; line += 64) {
+    _mm_prefetch(static_cast<const char*>(p) + line, _MM_HINT_T0);
+  }
+}
+
 // Eight weight rows; those past the end of the tile repeat the last one, their results are unused.
 struct EightRows {
   const std::byte* row[8];
@@ -37,21 +45,26 @@ struct EightRows {
       const int o = first + r < tile.outputs ? first + r : tile.outputs - 1;
       row[r] = tile.weights + o * tile.weight_row_bytes;
     }
+    size_t ahead = 4 * tile.weight_row_bytes;
+    while (ahead < kMemoryLatency) ahead += 4 * tile.weight_row_bytes;
+    ahead_ = ahead;
   }
   // The r-th row's block number `block`.
   template <typename Block>
   const Block& At(int r, int64_t block) const {
     return *reinterpret_cast<const Block*>(row[r] + block * sizeof(Block));
   }
-};
-
-// Asks for the next `bytes` of a weight row. Panels read many rows a little at a time, which the
-// processor's own prefetching does not follow.
-inline void Prefetch(const void* p, size_t bytes) {
-  for (size_t line = 0; line < bytes; line += 64) {
-    _mm_prefetch(static_cast<const char*>(p) + line, _MM_HINT_T0);
+  // Asks for the `count` blocks that are as far into a row that comes later: the weights stream
+  // past once, and reading four rows in turn is a pattern that the processor does not foresee.
+  template <typename Block>
+  void Ahead(int r, int64_t block, int count) const {
+    Prefetch(row[r] + block * sizeof(Block) + ahead_, count * sizeof(Block));
   }
-}
+
+ private:
+  static constexpr size_t kMemoryLatency = 2048;  // bytes that are read while memory answers
+  size_t ahead_;
+};
 
 // Calls fn<kRows>(first) for pieces of the rows: as many as the instruction set shares, then fewer.
 template <int kRows, typename Fn>
@@ -73,6 +86,12 @@ template <typename Format>
 __m256i SizeOf(__m256i codes) {
   return Format::kSigned ? _mm256_abs_epi8(codes) : codes;
 }
+
+// A format that decodes the blocks of four weight rows at a time, whole.
+template <typename Format>
+inline constexpr bool kWholeBlocks = requires {
+  &Format::DecodeBlocks;
+};
 
 template <typename Isa, typename Format>
 struct Product256 {
@@ -159,9 +178,27 @@ struct Product256 {
     for (int64_t begin = 0; begin < blocks; begin += kChunk) {
       const int count = static_cast<int>(blocks - begin < kChunk ? blocks - begin : kChunk);
       Terms<kRows> terms[kChunk];
-      for (int i = 0; i < 8; ++i) {
-        for (int k = 0; k < count; ++k) {
-          BlockTerms<kRows>(rows.template At<Block>(i, begin + k), x, begin + k, i, &terms[k]);
+      if constexpr (kWholeBlocks<Format>) {
+        for (int i = 0; i < 8; i += 4) {
+          for (int k = 0; k < count; ++k) {
+            const Block* four[4];
+            for (int p = 0; p < 4; ++p) {
+              four[p] = &rows.template At<Block>(i + p, begin + k);
+              rows.Ahead<Block>(i + p, begin + k, 1);
+            }
+            __m256i dots[kRows][4];
+            Format::template BlockDots<kRows>(four, x, begin + k, dots);
+            for (int r = 0; r < kRows; ++r) {
+              for (int p = 0; p < 4; ++p) terms[k].dot[r][i + p] = dots[r][p];
+            }
+          }
+        }
+      } else {
+        for (int i = 0; i < 8; ++i) {
+          for (int k = 0; k < count; ++k) {
+            rows.Ahead<Block>(i, begin + k, 1);
+            BlockTerms<kRows>(rows.template At<Block>(i, begin + k), x, begin + k, i, &terms[k]);
+          }
         }
       }
       for (int k = 0; k < count; ++k) {
@@ -243,10 +280,24 @@ struct Product256 {
         if constexpr (Format::kMins) mins[r] = _mm_srli_si128(mins[r], 8);
       }
     }
+    alignas(64) int8_t decoded[kWholeBlocks<Format> ? 8 : 1][256];
+    if constexpr (kWholeBlocks<Format>) {
+      for (int r = 0; r < 8; r += 4) {
+        const Block* four[4];
+        for (int p = 0; p < 4; ++p) four[p] = &rows.template At<Block>(r + p, b);
+        Format::DecodeBlocks(four, decoded + r);
+      }
+    }
 #pragma GCC unroll 8
     for (int g = 0; g < 8; ++g) {
       __m256i v[8];
-      for (int r = 0; r < 8; ++r) v[r] = Format::Codes(rows.template At<Block>(r, b), g);
+      for (int r = 0; r < 8; ++r) {
+        if constexpr (kWholeBlocks<Format>) {
+          v[r] = Bytes::Load(decoded[r] + g * 32);
+        } else {
+          v[r] = Format::Codes(rows.template At<Block>(r, b), g);
+        }
+      }
       Lanes8::Transpose(v);
       for (int i = 0; i < 8; ++i) {
         if constexpr (Isa::kHasDot && kShifted) {
@@ -445,6 +496,7 @@ struct Product32 {
         const Block* row = &rows.template At<Block>(i, begin);
         for (int g = 0; g < groups; ++g) {
           const int64_t b = begin + g * 8;
+          rows.Ahead<Block>(i, b, 8);
           if (left - g * 8 >= 8) {  // a constant count makes shorter code
             EightBlocks<kRows>(row + g * 8, 8, x, b, &terms[g][0][i], 8);
           } else {

@@ -1,0 +1,31 @@
+// Kernels for processors that have VBMI besides what kernels_avx512.cc needs: the i-quants'
+// codebooks fit into registers. This file alone is compiled for them.
+#include "common/quant/tensor_type.h"
+#include "services/compute/cpu/kernels.h"
+#include "services/compute/cpu/simd/codebook_vbmi.h"
+#include "services/compute/cpu/simd/int8_avx512.h"
+#include "services/compute/cpu/simd/int8_product.h"
+
+namespace strata::compute {
+
+const Kernels& VbmiKernels() {
+  static const Kernels kernels = [] {
+    Kernels k = Avx512Kernels();
+    k.name = "avx512vbmi";
+    const auto set = [&k](TensorType type, ProductFn product) {
+      k.product[static_cast<size_t>(type)] = product;
+    };
+    using enum TensorType;
+    set(kIQ2_XXS, &Product256<Int8Avx512, WholeFormat<WholeIQ2XXS>>::Run);
+    set(kIQ2_XS, &Product256<Int8Avx512, WholeFormat<WholeIQ2XS>>::Run);
+    set(kIQ2_S, &Product256<Int8Avx512, WholeFormat<WholeIQ2S>>::Run);
+    set(kIQ3_XXS, &Product256<Int8Avx512, WholeFormat<WholeIQ3XXS>>::Run);
+    set(kIQ3_S, &Product256<Int8Avx512, WholeFormat<WholeIQ3S>>::Run);
+    set(kIQ1_S, &Product256<Int8Avx512, WholeFormat<WholeIQ1S>>::Run);
+    set(kIQ1_M, &Product256<Int8Avx512, WholeFormat<WholeIQ1M>>::Run);
+    return k;
+  }();
+  return kernels;
+}
+
+}  // namespace strata::compute
