@@ -3,6 +3,7 @@
 
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -26,6 +27,33 @@ struct Int8Avx2 {
     std::memcpy(&x, p, sizeof(x));
     return Set1(x);
   }
+  static I And(I a, I b) { return _mm256_and_si256(a, b); }
+  static I Xor(I a, I b) { return _mm256_xor_si256(a, b); }
+  template <int kBits>
+  static I ShiftRight16(I x) {
+    return _mm256_srli_epi16(x, kBits);
+  }
+  // table[index] for bytes below 16.
+  static I Lookup16(const int8_t* table, I index) {
+    const __m128i values = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values), index);
+  }
+  // 16 bytes at `offset` of kLanes rows: lane r of words[j] is the j-th 32-bit word of row r.
+  static void LoadTransposed(const std::byte* const* rows, size_t offset, I* words) {
+    const auto load = [rows, offset](int r) {
+      return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[r] + offset));
+    };
+    I row[4];
+    for (int m = 0; m < 4; ++m) row[m] = _mm256_set_m128i(load(m + 4), load(m));
+    const I a = _mm256_unpacklo_epi32(row[0], row[1]);
+    const I b = _mm256_unpackhi_epi32(row[0], row[1]);
+    const I c = _mm256_unpacklo_epi32(row[2], row[3]);
+    const I d = _mm256_unpackhi_epi32(row[2], row[3]);
+    words[0] = _mm256_unpacklo_epi64(a, c);
+    words[1] = _mm256_unpackhi_epi64(a, c);
+    words[2] = _mm256_unpacklo_epi64(b, d);
+    words[3] = _mm256_unpackhi_epi64(b, d);
+  }
   static I Add(I a, I b) { return _mm256_add_epi32(a, b); }
   static I Add16(I a, I b) { return _mm256_add_epi16(a, b); }
   static I Mul(I a, I b) { return _mm256_mullo_epi32(a, b); }
@@ -39,6 +67,7 @@ struct Int8Avx2 {
 
   static F LoadF(const float* p) { return _mm256_loadu_ps(p); }
   static void StoreF(float* p, F x) { _mm256_storeu_ps(p, x); }
+  static F Join(const __m256* parts) { return parts[0]; }
   static F Set1F(float x) { return _mm256_set1_ps(x); }
   static F MulF(F a, F b) { return _mm256_mul_ps(a, b); }
   static F ToFloat(I x) { return _mm256_cvtepi32_ps(x); }

@@ -4,6 +4,7 @@
 
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -25,6 +26,34 @@ struct Int8Avx512 {
     std::memcpy(&x, p, sizeof(x));
     return Set1(x);
   }
+  static I And(I a, I b) { return _mm512_and_si512(a, b); }
+  static I Xor(I a, I b) { return _mm512_xor_si512(a, b); }
+  template <int kBits>
+  static I ShiftRight16(I x) {
+    return _mm512_srli_epi16(x, kBits);
+  }
+  static I Lookup16(const int8_t* table, I index) {
+    const __m128i values = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), index);
+  }
+  static void LoadTransposed(const std::byte* const* rows, size_t offset, I* words) {
+    const auto load = [rows, offset](int r) {
+      return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[r] + offset));
+    };
+    I row[4];
+    for (int m = 0; m < 4; ++m) {
+      row[m] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_set_m128i(load(m + 4), load(m))),
+                                  _mm256_set_m128i(load(m + 12), load(m + 8)), 1);
+    }
+    const I a = _mm512_unpacklo_epi32(row[0], row[1]);
+    const I b = _mm512_unpackhi_epi32(row[0], row[1]);
+    const I c = _mm512_unpacklo_epi32(row[2], row[3]);
+    const I d = _mm512_unpackhi_epi32(row[2], row[3]);
+    words[0] = _mm512_unpacklo_epi64(a, c);
+    words[1] = _mm512_unpackhi_epi64(a, c);
+    words[2] = _mm512_unpacklo_epi64(b, d);
+    words[3] = _mm512_unpackhi_epi64(b, d);
+  }
   static I Add(I a, I b) { return _mm512_add_epi32(a, b); }
   static I Mul(I a, I b) { return _mm512_mullo_epi32(a, b); }
   // sum + the dot products of four u8 and four s8.
@@ -39,6 +68,9 @@ struct Int8Avx512 {
 
   static F LoadF(const float* p) { return _mm512_loadu_ps(p); }
   static void StoreF(float* p, F x) { _mm512_storeu_ps(p, x); }
+  static F Join(const __m256* parts) {
+    return _mm512_insertf32x8(_mm512_castps256_ps512(parts[0]), parts[1], 1);
+  }
   static F Set1F(float x) { return _mm512_set1_ps(x); }
   static F MulF(F a, F b) { return _mm512_mul_ps(a, b); }
   static F ToFloat(I x) { return _mm512_cvtepi32_ps(x); }

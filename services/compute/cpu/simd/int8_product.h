@@ -37,6 +37,13 @@ inline void Prefetch(const void* p, size_t bytes) {
   }
 }
 
+// The same into the second level: for more than the first should hold.
+inline void PrefetchFar(const void* p, size_t bytes) {
+  for (size_t line = 0; line < bytes; line += 64) {
+    _mm_prefetch(static_cast<const char*>(p) + line, _MM_HINT_T1);
+  }
+}
+
 // Eight weight rows; those past the end of the tile repeat the last one, their results are unused.
 struct EightRows {
   const std::byte* row[8];
@@ -45,25 +52,30 @@ struct EightRows {
       const int o = first + r < tile.outputs ? first + r : tile.outputs - 1;
       row[r] = tile.weights + o * tile.weight_row_bytes;
     }
-    size_t ahead = 4 * tile.weight_row_bytes;
-    while (ahead < kMemoryLatency) ahead += 4 * tile.weight_row_bytes;
-    ahead_ = ahead;
+    four_rows_ahead_ = 4 * tile.weight_row_bytes;
+    while (four_rows_ahead_ < kMemoryLatency) four_rows_ahead_ += 4 * tile.weight_row_bytes;
   }
   // The r-th row's block number `block`.
   template <typename Block>
   const Block& At(int r, int64_t block) const {
     return *reinterpret_cast<const Block*>(row[r] + block * sizeof(Block));
   }
-  // Asks for the `count` blocks that are as far into a row that comes later: the weights stream
-  // past once, and reading four rows in turn is a pattern that the processor does not foresee.
+  // The weights stream past once. If rows are read one after another: asks for what memory holds
+  // some way after `count` blocks.
   template <typename Block>
   void Ahead(int r, int64_t block, int count) const {
-    Prefetch(row[r] + block * sizeof(Block) + ahead_, count * sizeof(Block));
+    Prefetch(row[r] + block * sizeof(Block) + kMemoryLatency, count * sizeof(Block));
+  }
+  // If four rows are read in turn, which the processor does not foresee: the same block of the row
+  // that takes this one's place.
+  template <typename Block>
+  void FourRowsAhead(int r, int64_t block) const {
+    Prefetch(row[r] + block * sizeof(Block) + four_rows_ahead_, sizeof(Block));
   }
 
  private:
   static constexpr size_t kMemoryLatency = 2048;  // bytes that are read while memory answers
-  size_t ahead_;
+  size_t four_rows_ahead_;
 };
 
 // Calls fn<kRows>(first) for pieces of the rows: as many as the instruction set shares, then fewer.
@@ -184,7 +196,7 @@ struct Product256 {
             const Block* four[4];
             for (int p = 0; p < 4; ++p) {
               four[p] = &rows.template At<Block>(i + p, begin + k);
-              rows.Ahead<Block>(i + p, begin + k, 1);
+              rows.FourRowsAhead<Block>(i + p, begin + k);
             }
             __m256i dots[kRows][4];
             Format::template BlockDots<kRows>(four, x, begin + k, dots);
@@ -391,6 +403,12 @@ struct Product256 {
   static void Run(const ProductTile& tile);
 };
 
+// A format of 32 weights whose 16 bytes of codes begin at kNibbles.
+template <typename Format>
+inline constexpr bool kNibbleCodes = requires {
+  Format::kNibbles;
+};
+
 template <typename Isa, typename Format>
 struct Product32 {
   using Block = typename Format::Block;
@@ -539,60 +557,128 @@ struct Product32 {
     }
   }
 
+  // Adds a block of kRows activation rows times kLanes outputs to y. code(k): the codes of weights
+  // 4 k .. 4 k + 3 of every output.
+  template <int kRows, typename CodeFn>
+  static void AddBlock(CodeFn code, F d, F min, const Int8Row32* x, int64_t b, F* y) {
+    I dot[kRows];
+    for (int r = 0; r < kRows; ++r) {
+      if constexpr (kExcess == 0) {
+        dot[r] = Isa::Zero();
+      } else {
+        dot[r] = Isa::Set1(x[r].shift[b] / (128 / kExcess));
+      }
+    }
+    if constexpr (Isa::kHasDot) {
+#pragma GCC unroll 8
+      for (int k = 0; k < kSteps; ++k) {
+        const I w = code(k);
+        for (int r = 0; r < kRows; ++r) {
+          dot[r] = Isa::Dot(dot[r], w, Isa::Broadcast(x[r].q + b * 32 + k * 4));
+        }
+      }
+    } else {
+      constexpr int kChain = Format::kHeadroom < kSteps ? Format::kHeadroom : kSteps;
+#pragma GCC unroll 8
+      for (int k = 0; k < kSteps; k += kChain) {
+        I pairs[kRows];
+        for (int r = 0; r < kRows; ++r) pairs[r] = Isa::Zero();
+#pragma GCC unroll 8
+        for (int j = 0; j < kChain; ++j) {
+          const I w = code(k + j);
+          const I size = Format::kSigned ? Isa::Abs8(w) : w;
+          for (int r = 0; r < kRows; ++r) {
+            I a = Isa::Broadcast(x[r].q + b * 32 + (k + j) * 4);
+            if constexpr (Format::kSigned) a = Isa::Sign8(a, w);
+            const I pair = Isa::PairDot(size, a);
+            pairs[r] = j == 0 ? pair : Isa::Add16(pairs[r], pair);
+          }
+        }
+        const I ones = Isa::Set1(0x00010001);
+        for (int r = 0; r < kRows; ++r) dot[r] = Isa::MulAdd16(pairs[r], ones, dot[r]);
+      }
+    }
+    for (int r = 0; r < kRows; ++r) {
+      const F dx = Isa::Set1F(x[r].d[b]);
+      y[r] = Isa::MulAddF(Isa::MulF(d, dx), Isa::ToFloat(dot[r]), y[r]);
+      if constexpr (Format::kMins) {
+        const F sum = Isa::Set1F(static_cast<float>(x[r].sum[b]));
+        y[r] = Isa::MulAddF(Isa::MulF(min, dx), sum, y[r]);
+      }
+    }
+  }
+
   template <int kRows>
   static void Multiply(const Panel& panel, const Int8Row32* x, int64_t first_block, int blocks,
                        float* out, int64_t out_stride) {
     F y[kRows];
     for (int r = 0; r < kRows; ++r) y[r] = Isa::LoadF(out + r * out_stride);
     for (int i = 0; i < blocks; ++i) {
-      const int64_t b = first_block + i;
-      I dot[kRows];
-      for (int r = 0; r < kRows; ++r) {
-        if constexpr (kExcess == 0) {
-          dot[r] = Isa::Zero();
-        } else {
-          dot[r] = Isa::Set1(x[r].shift[b] / (128 / kExcess));
-        }
-      }
-      if constexpr (Isa::kHasDot) {
-#pragma GCC unroll 8
-        for (int k = 0; k < kSteps; ++k) {
-          const I w = Isa::Load(panel.codes[i][k]);
-          for (int r = 0; r < kRows; ++r) {
-            dot[r] = Isa::Dot(dot[r], w, Isa::Broadcast(x[r].q + b * 32 + k * 4));
-          }
-        }
-      } else {
-        constexpr int kChain = Format::kHeadroom < kSteps ? Format::kHeadroom : kSteps;
-        for (int k = 0; k < kSteps; k += kChain) {
-          I pairs[kRows];
-          for (int r = 0; r < kRows; ++r) pairs[r] = Isa::Zero();
-#pragma GCC unroll 8
-          for (int j = 0; j < kChain; ++j) {
-            const I w = Isa::Load(panel.codes[i][k + j]);
-            const I size = Format::kSigned ? Isa::Abs8(w) : w;
-            for (int r = 0; r < kRows; ++r) {
-              I a = Isa::Broadcast(x[r].q + b * 32 + (k + j) * 4);
-              if constexpr (Format::kSigned) a = Isa::Sign8(a, w);
-              const I pair = Isa::PairDot(size, a);
-              pairs[r] = j == 0 ? pair : Isa::Add16(pairs[r], pair);
-            }
-          }
-          const I ones = Isa::Set1(0x00010001);
-          for (int r = 0; r < kRows; ++r) dot[r] = Isa::MulAdd16(pairs[r], ones, dot[r]);
-        }
-      }
-      const F d = Isa::LoadF(panel.d[i]);
-      for (int r = 0; r < kRows; ++r) {
-        const F dx = Isa::Set1F(x[r].d[b]);
-        y[r] = Isa::MulAddF(Isa::MulF(d, dx), Isa::ToFloat(dot[r]), y[r]);
-        if constexpr (Format::kMins) {
-          const F sum = Isa::Set1F(static_cast<float>(x[r].sum[b]));
-          y[r] = Isa::MulAddF(Isa::MulF(Isa::LoadF(panel.min[i]), dx), sum, y[r]);
-        }
-      }
+      const auto code = [&panel, i](int k) { return Isa::Load(panel.codes[i][k]); };
+      const F min = Format::kMins ? Isa::LoadF(panel.min[i]) : Isa::Set1F(0);
+      AddBlock<kRows>(code, Isa::LoadF(panel.d[i]), min, x, first_block + i, y);
     }
     for (int r = 0; r < kRows; ++r) Isa::StoreF(out + r * out_stride, y[r]);
+  }
+
+  // ---- FewRows of formats with 4-bit codes ----
+  // Their blocks are short enough to turn kLanes rows into lanes while the codes are still packed:
+  // no sums across lanes, no panel in memory.
+  template <int kRows>
+  static void NibbleRows(const ProductTile& tile, int o, int first) {
+    const std::byte* row[kLanes];
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const int output = o + lane < tile.outputs ? o + lane : tile.outputs - 1;
+      row[lane] = tile.weights + output * tile.weight_row_bytes;
+    }
+    Int8Row32 x[kRows];
+    F y[kRows];
+    for (int r = 0; r < kRows; ++r) {
+      x[r] = Int8Row32::At(tile.rows[first + r], tile.inputs);
+      y[r] = Isa::Set1F(0);
+    }
+    // Whether kLanes rows would crowd out what else the first level holds.
+    const bool far = kLanes * tile.weight_row_bytes > size_t{12} << 10;
+    const I mask = Isa::Set1(0x0f0f0f0f);
+    const int64_t blocks = tile.inputs / 32;
+    for (int64_t b = 0; b < blocks; ++b) {
+      const size_t offset = b * sizeof(Block);
+      // The next kLanes rows, in the order of memory.
+      const std::byte* next = row[0] + kLanes * (tile.weight_row_bytes + offset);
+      if (far) {
+        PrefetchFar(next, kLanes * sizeof(Block));
+      } else {
+        Prefetch(next, kLanes * sizeof(Block));
+      }
+      I packed[4];
+      Isa::LoadTransposed(row, offset + Format::kNibbles, packed);
+      I codes[kSteps];
+      for (int k = 0; k < 4; ++k) {
+        codes[k] = FromNibbles(Isa::And(packed[k], mask));
+        codes[k + 4] = FromNibbles(Isa::And(Isa::template ShiftRight16<4>(packed[k]), mask));
+      }
+      __m256 scales[kLanes / 8];
+      __m256 mins[kLanes / 8];
+      for (int half = 0; half < kLanes / 8; ++half) {
+        const std::byte* at[8];
+        for (int i = 0; i < 8; ++i) at[i] = row[half * 8 + i] + offset;
+        scales[half] = Format::Scales(at);
+        if constexpr (Format::kMins) mins[half] = Format::Mins(at);
+      }
+      const F min = Format::kMins ? Isa::Join(mins) : Isa::Set1F(0);
+      AddBlock<kRows>([&codes](int k) { return codes[k]; }, Isa::Join(scales), min, x, b, y);
+    }
+    for (int r = 0; r < kRows; ++r) {
+      Isa::StoreF(tile.out + (first + r) * tile.out_stride + o, y[r]);
+    }
+  }
+  static I FromNibbles(I nibbles) {
+    if constexpr (Format::kSigned) {
+      const I codes = Isa::Lookup16(Format::kValues, nibbles);
+      return kAdd128 ? Isa::Xor(codes, Isa::Set1(static_cast<int>(0x80808080))) : codes;
+    } else {
+      return nibbles;
+    }
   }
 
   static void Run(const ProductTile& tile);
@@ -633,6 +719,13 @@ void Product256<Isa, Format>::Run(const ProductTile& tile) {
 template <typename Isa, typename Format>
 void Product32<Isa, Format>::Run(const ProductTile& tile) {
   if (tile.row_count <= Isa::kFewRows) {
+    if constexpr (kNibbleCodes<Format>) {
+      for (int o = 0; o < tile.outputs; o += kLanes) {
+        ForRowPieces<4>(tile.row_count, 0,
+                        [&]<int kRows>(int r) { NibbleRows<kRows>(tile, o, r); });
+      }
+      return;
+    }
     for (int o = 0; o < tile.outputs; o += 8) {
       const EightRows rows(tile, o);
       ForRowPieces<4>(tile.row_count, 0,

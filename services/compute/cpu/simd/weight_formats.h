@@ -15,6 +15,7 @@
 #include <immintrin.h>
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -224,6 +225,7 @@ struct FormatQ40 {
   static constexpr bool kSigned = false;
   static constexpr bool kMins = false;
   static constexpr int kHeadroom = 8;
+  static constexpr size_t kNibbles = offsetof(Block, qs);
   static __m256i Codes(const Block& b) { return Bytes::Nibbles(b.qs); }
   static __m256 Scales(const std::byte* const* blocks) { return Bytes::Halves(blocks, 0); }
 };
@@ -234,6 +236,7 @@ struct FormatQ41 {
   static constexpr bool kSigned = false;
   static constexpr bool kMins = true;
   static constexpr int kHeadroom = 8;
+  static constexpr size_t kNibbles = offsetof(Block, qs);
   static __m256i Codes(const Block& b) { return Bytes::Nibbles(b.qs); }
   static __m256 Scales(const std::byte* const* blocks) { return Bytes::Halves(blocks, 0); }
   static __m256 Mins(const std::byte* const* blocks) { return Bytes::Halves(blocks, 2); }
@@ -270,6 +273,8 @@ struct FormatIQ4NL {
   static constexpr bool kSigned = true;
   static constexpr bool kMins = false;
   static constexpr int kHeadroom = 1;
+  static constexpr size_t kNibbles = offsetof(Block, qs);
+  static constexpr const int8_t* kValues = quant::kIq4NlValues;
   static __m256i Codes(const Block& b) {
     return Bytes::Lookup(quant::kIq4NlValues, Bytes::Nibbles(b.qs));
   }
@@ -282,6 +287,8 @@ struct FormatMXFP4 {
   static constexpr bool kSigned = true;
   static constexpr bool kMins = false;
   static constexpr int kHeadroom = 8;  // codes reach 12
+  static constexpr size_t kNibbles = offsetof(Block, qs);
+  static constexpr const int8_t* kValues = quant::kE2m1Doubled;
   static __m256i Codes(const Block& b) {
     return Bytes::Lookup(quant::kE2m1Doubled, Bytes::Nibbles(b.qs));
   }
