@@ -121,6 +121,7 @@ absl::Status FillDefaults(v1::Config& config) {
   v1::KvStoreConfig& kvstore = *config.mutable_kvstore();
   if (kvstore.path().empty()) kvstore.set_path(absl::StrCat(config.state_dir(), "/kv"));
   if (kvstore.budget_bytes() == 0) kvstore.set_budget_bytes(20ull << 30);
+  if (kvstore.min_run_tokens() == 0) kvstore.set_min_run_tokens(64);
 
   DefaultAddress(config, "compute", compute.mutable_listen());
   DefaultAddress(config, "expertstore", expertstore.mutable_listen());

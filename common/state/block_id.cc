@@ -61,4 +61,14 @@ BlockId ChildId(const BlockId& parent, std::span<const uint32_t> tokens) {
   return FromHash(XXH3_128bits(buffer.data(), buffer.size()));
 }
 
+BlockId ChildId(const BlockId& parent, Lineage parent_lineage, Lineage lineage,
+                std::span<const uint32_t> tokens) {
+  if (lineage == parent_lineage) return ChildId(parent, tokens);
+  std::string mark;
+  AppendField(mark, "spliced");
+  AppendField(mark, parent.ToString());
+  mark += static_cast<char>(lineage);
+  return ChildId(FromHash(XXH3_128bits(mark.data(), mark.size())), tokens);
+}
+
 }  // namespace strata::state

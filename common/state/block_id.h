@@ -7,6 +7,11 @@
 //   id(-1) = H(fingerprint, layout, tenant)        id(i) = H(id(i-1), tokens of block i)
 //
 // with H = XXH3-128. Two sequences share exactly the ids of their common prefix of whole blocks.
+// State that was put together from another conversation's (a splice) is approximate, and so is all
+// that was computed behind it. Such blocks carry a lineage mark: the first of them is named
+// H(mark(id(i-1)), tokens) and everything behind it follows from that name, so they share no id
+// with exact blocks of the same tokens.
+//
 // The hash is not cryptographic: whoever reuses a block compares the stored tokens as well.
 #pragma once
 
@@ -42,7 +47,15 @@ std::optional<BlockId> BlockIdFromRaw(std::string_view raw);
 BlockId RootId(std::string_view fingerprint_hash, std::string_view layout_hash,
                std::string_view tenant);
 
-// The id of the block that holds `tokens` and follows `parent`.
+// The id of the block that holds `tokens` and follows `parent`, both of one lineage.
 BlockId ChildId(const BlockId& parent, std::span<const uint32_t> tokens);
+
+// What a block's state may serve: exact state everybody, the others only who accepts as much. A
+// block is never more exact than the one before it.
+enum class Lineage : uint8_t { kExact = 0, kSafe = 1, kFast = 2 };
+
+// The same for a block of another lineage than its parent.
+BlockId ChildId(const BlockId& parent, Lineage parent_lineage, Lineage lineage,
+                std::span<const uint32_t> tokens);
 
 }  // namespace strata::state

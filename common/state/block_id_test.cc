@@ -30,6 +30,19 @@ TEST(BlockId, IsStableAcrossReleases) {
             "f9a6816b70597a69e3b484980b2899fe");
 }
 
+TEST(BlockId, LineagesShareNoIds) {
+  const BlockId root = RootId("m", "l", "");
+  const uint32_t a[] = {1, 2, 3};
+  std::set<BlockId> ids;
+  for (const Lineage lineage : {Lineage::kExact, Lineage::kSafe, Lineage::kFast}) {
+    const BlockId first = ChildId(root, Lineage::kExact, lineage, a);
+    ids.insert(first);
+    ids.insert(ChildId(first, lineage, lineage, a));
+  }
+  EXPECT_EQ(ids.size(), 6u);
+  EXPECT_EQ(ChildId(root, Lineage::kExact, Lineage::kExact, a), ChildId(root, a));
+}
+
 TEST(BlockId, RawRoundTrip) {
   const BlockId id = RootId("a", "b", "c");
   EXPECT_EQ(BlockIdFromRaw(id.ToString()), id);

@@ -41,7 +41,7 @@ absl::Status Serve(const v1::Config& config) {
   std::filesystem::create_directories(options.path, error);  // Open reports what is wrong with it
   options.budget_bytes = Budget(config.kvstore(), options);
   STRATA_ASSIGN_OR_RETURN(const std::unique_ptr<BlockStore> store, BlockStore::Open(options));
-  KvStoreService service(*store, options.path);
+  KvStoreService service(*store, options.path, config.kvstore().min_run_tokens());
   grpc::Service* const services[] = {&service};
   STRATA_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server,
                           rpc::Server::Start(config.kvstore().listen(), config.tls(), services));

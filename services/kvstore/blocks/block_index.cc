@@ -4,7 +4,7 @@
 
 namespace strata::kvstore {
 
-const BlockRecord* BlockIndex::Find(const BlockId& id) const {
+const BlockRecord* BlockIndex::Get(const BlockId& id) const {
   const auto it = nodes_.find(id);
   return it == nodes_.end() ? nullptr : &it->second.record;
 }
@@ -84,17 +84,25 @@ std::optional<BlockId> BlockIndex::NextVictim(const BlockId& keep) const {
   return std::nullopt;
 }
 
-size_t BlockIndex::LongestStart(const BlockId& parent, std::span<const uint32_t> rest) const {
-  const std::vector<BlockId>* children = nullptr;
-  if (const auto node = nodes_.find(parent); node != nodes_.end()) {
-    children = &node->second.children;
-  } else if (const auto root = roots_.find(parent); root != roots_.end()) {
-    children = &root->second;
-  }
+std::optional<CorpusBlock> BlockIndex::Find(const BlockId& id) const {
+  const BlockRecord* record = Get(id);
+  if (record == nullptr || record->lineage != state::Lineage::kExact) return std::nullopt;
+  return CorpusBlock{record->parent, record->first_token, record->tokens};
+}
+
+std::span<const BlockId> BlockIndex::Children(const BlockId& id) const {
+  if (const auto node = nodes_.find(id); node != nodes_.end()) return node->second.children;
+  if (const auto root = roots_.find(id); root != roots_.end()) return root->second;
+  return {};
+}
+
+size_t BlockIndex::LongestStart(const BlockId& parent, std::span<const uint32_t> rest,
+                                state::Lineage least) const {
   size_t longest = 0;
-  if (children == nullptr) return longest;
-  for (const BlockId& child : *children) {
-    const std::vector<uint32_t>& tokens = nodes_.at(child).record.tokens;
+  for (const BlockId& child : Children(parent)) {
+    const BlockRecord& record = nodes_.at(child).record;
+    if (record.lineage > least) continue;
+    const std::vector<uint32_t>& tokens = record.tokens;
     const auto differs = std::mismatch(tokens.begin(), tokens.end(), rest.begin(), rest.end());
     longest = std::max(longest, static_cast<size_t>(differs.first - tokens.begin()));
   }

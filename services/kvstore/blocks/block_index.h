@@ -13,21 +13,20 @@
 #include <vector>
 
 #include "common/state/block_id.h"
+#include "services/kvstore/align/corpus.h"
 #include "services/kvstore/blocks/block_record.h"
 
 #include "absl/container/flat_hash_map.h"
 
 namespace strata::kvstore {
 
-using state::BlockId;
-
-class BlockIndex {
+class BlockIndex final : public Corpus {
  public:
   size_t size() const { return nodes_.size(); }
   uint64_t bytes() const { return bytes_; }
 
   // Nullptr if unknown. The pointer is valid until the next change.
-  const BlockRecord* Find(const BlockId& id) const;
+  const BlockRecord* Get(const BlockId& id) const;
 
   void Insert(const BlockId& id, BlockRecord record);
   void Erase(const BlockId& id);
@@ -39,10 +38,17 @@ class BlockIndex {
   // The leaf to drop next, other than `keep`; empty if everything left is pinned.
   std::optional<BlockId> NextVictim(const BlockId& keep = {}) const;
 
-  // How many tokens of `rest` some child of `parent` starts with.
-  size_t LongestStart(const BlockId& parent, std::span<const uint32_t> rest) const;
+  // How many tokens of `rest` some child of `parent` starts with; of children no less exact than
+  // `least`.
+  size_t LongestStart(const BlockId& parent, std::span<const uint32_t> rest,
+                      state::Lineage least) const;
 
   std::vector<BlockId> All() const;
+
+  // Corpus: of exact blocks. State that a splice has touched is not moved a second time, errors
+  // would add up.
+  std::optional<CorpusBlock> Find(const BlockId& id) const override;
+  std::span<const BlockId> Children(const BlockId& id) const override;
 
  private:
   struct Node {

@@ -21,6 +21,8 @@ TEST(BlockRecord, RoundTripAndDamage) {
   record.first_token = 64;
   record.checksum = 0xDEADBEEFCAFE;
   record.pinned = true;
+  record.root = Id(99);
+  record.lineage = state::Lineage::kFast;
   const std::string bytes = EncodeRecord(record);
   const auto decoded = DecodeRecord(bytes);
   ASSERT_TRUE(decoded);
@@ -31,6 +33,8 @@ TEST(BlockRecord, RoundTripAndDamage) {
   EXPECT_EQ(decoded->checksum, record.checksum);
   EXPECT_EQ(decoded->last_used_ms, record.last_used_ms);
   EXPECT_TRUE(decoded->pinned);
+  EXPECT_EQ(decoded->root, Id(99));
+  EXPECT_EQ(decoded->lineage, state::Lineage::kFast);
   for (size_t i = 0; i < bytes.size(); ++i) {
     std::string broken = bytes;
     broken[i] = static_cast<char>(broken[i] ^ 0x40);
@@ -69,10 +73,10 @@ TEST(BlockIndex, FindsWhereTokensDiffer) {
   index.Insert(Id(2), Record({}, 1, {1, 2, 9, 9}));
   index.Insert(Id(3), Record(Id(1), 1, {5, 6}));
   const uint32_t a[] = {1, 2, 9, 8, 7};
-  EXPECT_EQ(index.LongestStart({}, a), 3u);
+  EXPECT_EQ(index.LongestStart({}, a, state::Lineage::kExact), 3u);
   const uint32_t b[] = {5};
-  EXPECT_EQ(index.LongestStart(Id(1), b), 1u);
-  EXPECT_EQ(index.LongestStart(Id(2), b), 0u);
+  EXPECT_EQ(index.LongestStart(Id(1), b, state::Lineage::kExact), 1u);
+  EXPECT_EQ(index.LongestStart(Id(2), b, state::Lineage::kExact), 0u);
 }
 
 // Children may be loaded before their parents; random inserts and erases must keep bytes, leaves

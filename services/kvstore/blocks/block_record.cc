@@ -7,7 +7,7 @@
 namespace strata::kvstore {
 namespace {
 
-constexpr uint8_t kVersion = 1;
+constexpr uint8_t kVersion = 2;
 
 template <typename T>
 void Append(std::string& out, T value) {
@@ -34,6 +34,8 @@ std::string EncodeRecord(const BlockRecord& record) {
   Append(out, record.checksum);
   Append(out, record.last_used_ms);
   Append(out, static_cast<uint8_t>(record.pinned));
+  out.append(record.root.ToString());
+  Append(out, static_cast<uint8_t>(record.lineage));
   Append(out, static_cast<uint32_t>(record.tokens.size()));
   out.append(reinterpret_cast<const char*>(record.tokens.data()),
              record.tokens.size() * sizeof(uint32_t));
@@ -53,14 +55,17 @@ std::optional<BlockRecord> DecodeRecord(std::string_view bytes) {
   BlockRecord record;
   uint8_t version = 0;
   uint8_t pinned = 0;
+  uint8_t lineage = 0;
   uint32_t count = 0;
   if (!Take(in, version) || version != kVersion || !Take(in, record.parent.bytes) ||
       !Take(in, record.first_token) || !Take(in, record.bytes) || !Take(in, record.checksum) ||
-      !Take(in, record.last_used_ms) || !Take(in, pinned) || !Take(in, count) ||
-      in.size() != count * sizeof(uint32_t)) {
+      !Take(in, record.last_used_ms) || !Take(in, pinned) || !Take(in, record.root.bytes) ||
+      !Take(in, lineage) || lineage > static_cast<uint8_t>(state::Lineage::kFast) ||
+      !Take(in, count) || in.size() != count * sizeof(uint32_t)) {
     return std::nullopt;
   }
   record.pinned = pinned != 0;
+  record.lineage = static_cast<state::Lineage>(lineage);
   record.tokens.resize(count);
   std::memcpy(record.tokens.data(), in.data(), in.size());
   return record;

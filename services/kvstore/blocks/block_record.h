@@ -19,6 +19,8 @@ struct BlockRecord {
   uint64_t checksum = 0;         // XXH3-64 of its data
   uint64_t last_used_ms = 0;     // Unix time
   bool pinned = false;
+  state::BlockId root;  // of its conversation: names model, layout and tenant
+  state::Lineage lineage = state::Lineage::kExact;
 };
 
 // Version byte, the fields above in order (little endian), XXH3-64 of all before.

@@ -144,7 +144,7 @@ absl::Status BlockStore::LoadIndex() {
     if (!id) continue;
     std::optional<BlockRecord> record = DecodeRecord({it->value().data(), it->value().size()});
     if (record) {
-      index_.Insert(*id, *std::move(record));
+      AddToIndex(*id, *std::move(record));
     } else {
       unreadable.push_back(*id);
     }
@@ -156,36 +156,121 @@ absl::Status BlockStore::LoadIndex() {
   return MakeRoom(0, {});  // the budget may be smaller than last time
 }
 
-PrefixPlan BlockStore::Plan(const BlockId& root, std::span<const uint32_t> tokens,
-                            uint32_t block_tokens) {
+StatePlan BlockStore::Plan(const PlanQuery& query) {
   const std::lock_guard lock(mutex_);
   const uint64_t now = NowMs();
-  PrefixPlan plan;
-  BlockId parent = root;
+  StatePlan plan;
+  plan.blocks = LongestPrefix(query, query.root, state::Lineage::kExact, 0);
+  BlockId last = query.root;
+  if (!plan.blocks.empty()) {
+    last = plan.blocks.back().id;
+    plan.reused_tokens = plan.blocks.back().first_token + plan.blocks.back().tokens;
+  }
+  plan.first_different_token =
+      plan.reused_tokens + static_cast<uint32_t>(index_.LongestStart(
+                               last, query.tokens.subspan(plan.reused_tokens), query.accept));
+  if (query.move) plan.runs = PlanRuns(query, plan.reused_tokens);
+
   rocksdb::WriteBatch uses;
-  size_t at = 0;
-  for (; block_tokens > 0 && at + block_tokens <= tokens.size(); at += block_tokens) {
-    const std::span<const uint32_t> own = tokens.subspan(at, block_tokens);
-    const BlockId id = state::ChildId(parent, own);
-    const BlockRecord* record = index_.Find(id);
-    if (record == nullptr ||
-        !std::equal(own.begin(), own.end(), record->tokens.begin(), record->tokens.end())) {
-      break;
-    }
-    plan.blocks.push_back({id, static_cast<uint32_t>(at), block_tokens, record->bytes});
-    const bool note = now - record->last_used_ms > kTouchResolutionMs;
-    index_.Touch(id, now);
-    if (note) uses.Put(database_->family[kIndex], Key(id), EncodeRecord(*index_.Find(id)));
-    parent = id;
+  NoteUse(plan.blocks, now, uses);
+  for (const PlannedRun& run : plan.runs) {
+    plan.moved_tokens += run.tokens;
+    NoteUse(run.blocks, now, uses);
   }
   if (uses.Count() > 0) (void)Write(uses);  // a lost note only ages the blocks
-  plan.reused_tokens = static_cast<uint32_t>(at);
-  plan.first_different_token =
-      static_cast<uint32_t>(at + index_.LongestStart(parent, tokens.subspan(at)));
   ++counters_.plans;
-  counters_.plan_hits += plan.blocks.empty() ? 0 : 1;
+  counters_.plan_hits += plan.blocks.empty() && plan.runs.empty() ? 0 : 1;
   counters_.planned_tokens += plan.reused_tokens;
+  counters_.moved_tokens += plan.moved_tokens;
   return plan;
+}
+
+const BlockRecord* BlockStore::FindEqual(const BlockId& id,
+                                         std::span<const uint32_t> tokens) const {
+  const BlockRecord* record = index_.Get(id);
+  if (record == nullptr) return nullptr;
+  const auto& own = record->tokens;
+  return std::equal(own.begin(), own.end(), tokens.begin(), tokens.end()) ? record : nullptr;
+}
+
+std::vector<PlannedBlock> BlockStore::LongestPrefix(const PlanQuery& query, BlockId parent,
+                                                    state::Lineage lineage, size_t at) const {
+  std::vector<PlannedBlock> path;
+  const auto reach = [&](const std::vector<PlannedBlock>& blocks) {
+    return blocks.empty() ? at : blocks.back().first_token + blocks.back().tokens;
+  };
+  const uint32_t count = query.block_tokens;
+  struct Fork {
+    size_t length;  // of the path before it
+    std::vector<PlannedBlock> blocks;
+  };
+  std::optional<Fork> best_fork;
+  for (size_t first = at; count > 0 && first + count <= query.tokens.size(); first += count) {
+    const std::span<const uint32_t> own = query.tokens.subspan(first, count);
+    for (const auto other : {state::Lineage::kSafe, state::Lineage::kFast}) {
+      if (other <= lineage || other > query.accept) continue;
+      const BlockId id = state::ChildId(parent, lineage, other, own);
+      const BlockRecord* record = FindEqual(id, own);
+      if (record == nullptr) continue;
+      Fork fork{path.size(), {{id, static_cast<uint32_t>(first), count, record->bytes, other}}};
+      const auto rest = LongestPrefix(query, id, other, first + count);
+      fork.blocks.insert(fork.blocks.end(), rest.begin(), rest.end());
+      if (!best_fork || reach(fork.blocks) > reach(best_fork->blocks)) best_fork = std::move(fork);
+    }
+    const BlockId id = state::ChildId(parent, own);
+    const BlockRecord* record = FindEqual(id, own);
+    if (record == nullptr) break;
+    path.push_back({id, static_cast<uint32_t>(first), count, record->bytes, lineage});
+    parent = id;
+  }
+  if (best_fork && reach(best_fork->blocks) > reach(path)) {
+    path.resize(best_fork->length);
+    path.insert(path.end(), best_fork->blocks.begin(), best_fork->blocks.end());
+  }
+  return path;
+}
+
+std::vector<PlannedRun> BlockStore::PlanRuns(const PlanQuery& query, uint32_t known) const {
+  std::vector<PlannedRun> runs;
+  const auto seeds = seeds_.find(query.root);
+  if (seeds == seeds_.end()) return runs;
+  for (const MovedRun& moved :
+       Align(seeds->second, index_, query.tokens, known, query.line_starts, query.align)) {
+    PlannedRun run{moved.first_token, moved.tokens, moved.old_first_token, {}};
+    for (const BlockId& id : moved.blocks) {
+      const BlockRecord& record = *index_.Get(id);
+      run.blocks.push_back({id, record.first_token, static_cast<uint32_t>(record.tokens.size()),
+                            record.bytes, record.lineage});
+    }
+    runs.push_back(std::move(run));
+  }
+  return runs;
+}
+
+void BlockStore::NoteUse(std::span<const PlannedBlock> blocks, uint64_t now,
+                         rocksdb::WriteBatch& batch) {
+  for (const PlannedBlock& block : blocks) {
+    const bool note = now - index_.Get(block.id)->last_used_ms > kTouchResolutionMs;
+    index_.Touch(block.id, now);
+    if (note) {
+      batch.Put(database_->family[kIndex], Key(block.id), EncodeRecord(*index_.Get(block.id)));
+    }
+  }
+}
+
+void BlockStore::AddToIndex(const BlockId& id, BlockRecord record) {
+  if (record.lineage == state::Lineage::kExact) seeds_[record.root].Add(id, record.tokens);
+  index_.Insert(id, std::move(record));
+}
+
+void BlockStore::RemoveFromIndex(const BlockId& id) {
+  const BlockRecord* record = index_.Get(id);
+  if (record == nullptr) return;
+  if (const auto seeds = seeds_.find(record->root); seeds != seeds_.end()) {
+    seeds->second.Remove(id, record->tokens);
+    if (seeds->second.grams() == 0) seeds_.erase(seeds);
+  }
+  index_.Erase(id);
 }
 
 absl::StatusOr<std::string> BlockStore::Read(const BlockId& id) {
@@ -193,7 +278,7 @@ absl::StatusOr<std::string> BlockStore::Read(const BlockId& id) {
   uint64_t expected_checksum = 0;
   {
     const std::lock_guard lock(mutex_);
-    const BlockRecord* record = index_.Find(id);
+    const BlockRecord* record = index_.Get(id);
     if (record == nullptr) return absl::NotFoundError(absl::StrCat("no block ", id.ToHex()));
     expected_bytes = record->bytes;
     expected_checksum = record->checksum;
@@ -207,7 +292,7 @@ absl::StatusOr<std::string> BlockStore::Read(const BlockId& id) {
   }
   const std::lock_guard lock(mutex_);
   // It may have been evicted while we read: only then its record is gone as well.
-  if (index_.Find(id) != nullptr) {
+  if (index_.Get(id) != nullptr) {
     ++counters_.damaged_blocks;
     LogError("block ", id.ToHex(), " is damaged (",
              status.ok() ? "wrong checksum" : status.ToString(), "): dropped");
@@ -218,26 +303,35 @@ absl::StatusOr<std::string> BlockStore::Read(const BlockId& id) {
 
 absl::StatusOr<bool> BlockStore::Save(const BlockId& root, const BlockId& parent,
                                       uint32_t first_token, std::span<const uint32_t> tokens,
-                                      std::string_view data) {
-  const BlockId id = state::ChildId(parent, tokens);
+                                      std::string_view data, state::Lineage lineage) {
   const uint64_t checksum = XXH3_64bits(data.data(), data.size());
   const std::lock_guard lock(mutex_);
-  if (index_.Find(id) != nullptr) {
+  const BlockRecord* before = parent == root ? nullptr : index_.Get(parent);
+  const state::Lineage inherited = before == nullptr ? state::Lineage::kExact : before->lineage;
+  const BlockId id = state::ChildId(parent, inherited, lineage, tokens);
+  if (index_.Get(id) != nullptr) {
     index_.Touch(id, NowMs());
     return false;
   }
-  if (parent != root && index_.Find(parent) == nullptr) {
+  if (parent != root && before == nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat("the block before token ", first_token, " is not stored"));
   }
+  const size_t expected = before == nullptr ? 0 : before->first_token + before->tokens.size();
+  if (first_token != expected || lineage < inherited) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a block at token ", first_token, " of lineage ", static_cast<int>(lineage),
+        " cannot follow one that ends at ", expected, " of lineage ", static_cast<int>(inherited)));
+  }
   STRATA_RETURN_IF_ERROR(MakeRoom(data.size(), parent));
-  BlockRecord record{parent,  first_token, {tokens.begin(), tokens.end()}, data.size(), checksum,
-                     NowMs(), false};
+  BlockRecord record{parent,      first_token, {tokens.begin(), tokens.end()},
+                     data.size(), checksum,    NowMs(),
+                     false,       root,        lineage};
   rocksdb::WriteBatch batch;
   batch.Put(database_->family[kBlocks], Key(id), AsSlice(data));
   batch.Put(database_->family[kIndex], Key(id), EncodeRecord(record));
   STRATA_RETURN_IF_ERROR(Write(batch));
-  index_.Insert(id, std::move(record));
+  AddToIndex(id, std::move(record));
   ++counters_.saved_blocks;
   return true;
 }
@@ -266,8 +360,8 @@ absl::Status BlockStore::Drop(std::span<const BlockId> ids) {
   for (const BlockId& id : ids) {
     batch.Delete(database_->family[kBlocks], Key(id));
     batch.Delete(database_->family[kIndex], Key(id));
-    if (const BlockRecord* record = index_.Find(id)) dropped_bytes_ += record->bytes;
-    index_.Erase(id);
+    if (const BlockRecord* record = index_.Get(id)) dropped_bytes_ += record->bytes;
+    RemoveFromIndex(id);
   }
   STRATA_RETURN_IF_ERROR(Write(batch));
   if (static_cast<double>(dropped_bytes_) >
@@ -304,10 +398,10 @@ uint32_t BlockStore::Pin(std::span<const BlockId> ids, bool pinned) {
   rocksdb::WriteBatch batch;
   uint32_t changed = 0;
   for (const BlockId& id : ids) {
-    const BlockRecord* record = index_.Find(id);
+    const BlockRecord* record = index_.Get(id);
     if (record == nullptr || record->pinned == pinned) continue;
     index_.SetPinned(id, pinned);
-    batch.Put(database_->family[kIndex], Key(id), EncodeRecord(*index_.Find(id)));
+    batch.Put(database_->family[kIndex], Key(id), EncodeRecord(*index_.Get(id)));
     ++changed;
   }
   if (changed > 0) (void)Write(batch);  // the state in memory counts; status shows the trouble
@@ -318,7 +412,7 @@ uint64_t BlockStore::Delete(std::span<const BlockId> ids) {
   const std::lock_guard lock(mutex_);
   std::vector<BlockId> known;
   for (const BlockId& id : ids) {
-    if (index_.Find(id) != nullptr) known.push_back(id);
+    if (index_.Get(id) != nullptr) known.push_back(id);
   }
   (void)Drop(known);
   return known.size();

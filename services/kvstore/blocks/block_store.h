@@ -16,6 +16,8 @@
 #include <string_view>
 #include <vector>
 
+#include "services/kvstore/align/aligner.h"
+#include "services/kvstore/align/seed_index.h"
 #include "services/kvstore/blocks/block_index.h"
 
 #include "absl/status/statusor.h"
@@ -33,11 +35,33 @@ struct PlannedBlock {
   uint32_t first_token = 0;
   uint32_t tokens = 0;
   uint64_t bytes = 0;
+  state::Lineage lineage = state::Lineage::kExact;
 };
 
-struct PrefixPlan {
+struct PlanQuery {
+  BlockId root;
+  std::span<const uint32_t> tokens;
+  uint32_t block_tokens = 0;
+  // The least exact state that the request accepts.
+  state::Lineage accept = state::Lineage::kExact;
+  // Whether text that is stored elsewhere may be moved here, and where lines start (see Align).
+  bool move = false;
+  std::span<const uint32_t> line_starts;
+  AlignOptions align;
+};
+
+struct PlannedRun {
+  uint32_t first_token = 0;
+  uint32_t tokens = 0;
+  uint32_t old_first_token = 0;
+  std::vector<PlannedBlock> blocks;
+};
+
+struct StatePlan {
   std::vector<PlannedBlock> blocks;
   uint32_t reused_tokens = 0;
+  std::vector<PlannedRun> runs;        // behind the prefix
+  uint32_t moved_tokens = 0;           // of all runs
   uint32_t first_different_token = 0;  // end of the longest stored start, whole blocks or not
 };
 
@@ -48,6 +72,7 @@ struct StoreStatus {
   uint64_t plans = 0;
   uint64_t plan_hits = 0;
   uint64_t planned_tokens = 0;
+  uint64_t moved_tokens = 0;
   uint64_t saved_blocks = 0;
   uint64_t evicted_blocks = 0;
   uint64_t damaged_blocks = 0;
@@ -68,18 +93,21 @@ class BlockStore {
   static absl::StatusOr<std::unique_ptr<BlockStore>> Open(const Options& options);
   ~BlockStore();
 
-  // The longest prefix of `tokens` that is stored in whole blocks after `root`. Tokens are
-  // compared, not only ids.
-  PrefixPlan Plan(const BlockId& root, std::span<const uint32_t> tokens, uint32_t block_tokens);
+  // The longest prefix of the tokens that is stored in whole blocks after the root, and, if the
+  // query allows it, the runs of text behind it to move here from exact blocks of the same root.
+  // Tokens are compared, not only ids.
+  StatePlan Plan(const PlanQuery& query);
 
   // NotFound if it is gone or was damaged.
   absl::StatusOr<std::string> Read(const BlockId& id);
 
   // True if stored, false if it was there already. FailedPrecondition if the parent is neither
-  // `root` nor stored: the block could not be reached. ResourceExhausted if it is larger than the
-  // budget or the disk refuses.
+  // `root` nor stored: the block could not be reached. InvalidArgument if it does not continue its
+  // parent or claims to be more exact. ResourceExhausted if it is larger than the budget or the
+  // disk refuses.
   absl::StatusOr<bool> Save(const BlockId& root, const BlockId& parent, uint32_t first_token,
-                            std::span<const uint32_t> tokens, std::string_view data);
+                            std::span<const uint32_t> tokens, std::string_view data,
+                            state::Lineage lineage = state::Lineage::kExact);
 
   uint32_t Pin(std::span<const BlockId> ids, bool pinned);
   uint64_t Delete(std::span<const BlockId> ids);
@@ -99,11 +127,21 @@ class BlockStore {
   absl::Status MakeRoom(uint64_t bytes, const BlockId& keep);
   absl::Status Write(rocksdb::WriteBatch& batch);
   absl::Status Drop(std::span<const BlockId> ids);
+  // The blocks from `parent` on, of `lineage`, that hold the tokens from `at` on; they may get less
+  // exact on the way where that reaches further.
+  std::vector<PlannedBlock> LongestPrefix(const PlanQuery& query, BlockId parent,
+                                          state::Lineage lineage, size_t at) const;
+  const BlockRecord* FindEqual(const BlockId& id, std::span<const uint32_t> tokens) const;
+  std::vector<PlannedRun> PlanRuns(const PlanQuery& query, uint32_t known) const;
+  void NoteUse(std::span<const PlannedBlock> blocks, uint64_t now, rocksdb::WriteBatch& batch);
+  void AddToIndex(const BlockId& id, BlockRecord record);
+  void RemoveFromIndex(const BlockId& id);
 
   const Options options_;
   std::unique_ptr<Database> database_;
   mutable std::mutex mutex_;
   BlockIndex index_;
+  absl::flat_hash_map<BlockId, SeedIndex> seeds_;  // of exact blocks, by root: nothing is shared
   StoreStatus counters_;
   uint64_t dropped_bytes_ = 0;  // since the last compaction
 };

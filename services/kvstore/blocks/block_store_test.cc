@@ -53,8 +53,8 @@ class BlockStoreTest : public testing::Test {
       parent = id;
     }
   }
-  PrefixPlan Plan(const std::vector<uint32_t>& tokens) {
-    return store_->Plan(root_, tokens, kBlock);
+  StatePlan Plan(const std::vector<uint32_t>& tokens) {
+    return store_->Plan({root_, tokens, kBlock});
   }
 
   std::string path_;
@@ -66,7 +66,7 @@ TEST_F(BlockStoreTest, PlansTheLongestCommonPrefix) {
   Open();
   SaveAll(Tokens(18));
   std::vector<uint32_t> prompt = Tokens(30);
-  PrefixPlan plan = Plan(prompt);
+  StatePlan plan = Plan(prompt);
   EXPECT_EQ(plan.reused_tokens, 16u);
   ASSERT_EQ(plan.blocks.size(), 4u);
   EXPECT_EQ(plan.blocks[2].first_token, 8u);
@@ -84,7 +84,7 @@ TEST_F(BlockStoreTest, OtherModelsAndTenantsShareNothing) {
   SaveAll(Tokens(16));
   for (const BlockId& other :
        {state::RootId("other", "layout", ""), state::RootId("model", "layout", "alice")}) {
-    EXPECT_EQ(store_->Plan(other, Tokens(16), kBlock).reused_tokens, 0u);
+    EXPECT_EQ(store_->Plan({other, Tokens(16), kBlock}).reused_tokens, 0u);
   }
 }
 
@@ -110,13 +110,99 @@ TEST_F(BlockStoreTest, SurvivesARestart) {
   SaveAll(Tokens(16));
   ASSERT_TRUE(store_->PutProfile("experts/m", "learned").ok());
   Open();
-  const PrefixPlan plan = Plan(Tokens(16));
+  const StatePlan plan = Plan(Tokens(16));
   EXPECT_EQ(plan.reused_tokens, 16u);
   for (const PlannedBlock& block : plan.blocks) {
     EXPECT_EQ(*store_->Read(block.id), Data(block.id));
   }
   EXPECT_EQ(*store_->GetProfile("experts/m"), "learned");
   EXPECT_EQ(store_->GetProfile("none").status().code(), absl::StatusCode::kNotFound);
+}
+
+// State that a splice has touched serves only who accepts as much, and is never moved again.
+TEST_F(BlockStoreTest, LineagesServeWhoAcceptsThem) {
+  Open();
+  SaveAll(Tokens(8));
+  const std::vector<uint32_t> prompt = Tokens(16);
+  const BlockId first = state::ChildId(root_, std::span(prompt).first(kBlock));
+  // Behind the first exact block a chain of three spliced ones.
+  BlockId parent = first;
+  state::Lineage lineage = state::Lineage::kExact;
+  for (uint32_t at = kBlock; at < 16; at += kBlock) {
+    const auto own = std::span(prompt).subspan(at, kBlock);
+    const auto marked = at < 12 ? state::Lineage::kSafe : state::Lineage::kFast;
+    const BlockId id = state::ChildId(parent, lineage, marked, own);
+    ASSERT_TRUE(*store_->Save(root_, parent, at, own, Data(id), marked));
+    parent = id;
+    lineage = marked;
+  }
+  // A block behind a spliced one cannot be exact.
+  const auto own = Tokens(kBlock, 100);
+  EXPECT_EQ(store_->Save(root_, parent, 16, own, "x").status().code(),
+            absl::StatusCode::kInvalidArgument);
+  for (int restarts = 0; restarts < 2; ++restarts) {
+    PlanQuery query{root_, prompt, kBlock};
+    EXPECT_EQ(store_->Plan(query).reused_tokens, 8u) << "the exact ones";
+    query.accept = state::Lineage::kSafe;
+    const StatePlan safe = store_->Plan(query);
+    EXPECT_EQ(safe.reused_tokens, 12u);
+    ASSERT_EQ(safe.blocks.size(), 3u);
+    EXPECT_EQ(safe.blocks[0].id, first);
+    EXPECT_EQ(safe.blocks[2].lineage, state::Lineage::kSafe);
+    EXPECT_EQ(*store_->Read(safe.blocks[2].id), Data(safe.blocks[2].id));
+    query.accept = state::Lineage::kFast;
+    EXPECT_EQ(store_->Plan(query).reused_tokens, 16u);
+    Open();
+  }
+}
+
+TEST_F(BlockStoreTest, PlansRunsThatStandElsewhere) {
+  Open();
+  constexpr uint32_t kLarge = 64;
+  const std::vector<uint32_t> stored = Tokens(640, 1000);
+  const auto save = [&](const BlockId& root) {
+    BlockId parent = root;
+    for (uint32_t at = 0; at < stored.size(); at += kLarge) {
+      const auto own = std::span(stored).subspan(at, kLarge);
+      ASSERT_TRUE(store_->Save(root, parent, at, own, Data(root, 100)).ok());
+      parent = state::ChildId(parent, own);
+    }
+  };
+  save(root_);
+  std::vector<uint32_t> prompt = Tokens(10);
+  prompt.insert(prompt.end(), stored.begin() + 150, stored.end());
+  prompt.push_back(1);
+  std::vector<uint32_t> lines;
+  for (uint32_t at = 10; at < prompt.size(); at += 10) lines.push_back(at);
+  PlanQuery query{root_, prompt, kLarge, state::Lineage::kFast, /*move=*/true, lines};
+  for (int restarts = 0; restarts < 2; ++restarts) {
+    const StatePlan plan = store_->Plan(query);
+    EXPECT_EQ(plan.reused_tokens, 0u);
+    ASSERT_EQ(plan.runs.size(), 1u);
+    EXPECT_EQ(plan.runs[0].first_token, 10u);
+    EXPECT_EQ(plan.runs[0].old_first_token, 150u);
+    EXPECT_EQ(plan.runs[0].tokens, 490u);
+    EXPECT_EQ(plan.moved_tokens, 490u);
+    ASSERT_EQ(plan.runs[0].blocks.size(), 8u);
+    EXPECT_EQ(plan.runs[0].blocks[0].first_token, 128u);
+    Open();  // the index is rebuilt from the blocks
+  }
+  query.move = false;
+  EXPECT_TRUE(store_->Plan(query).runs.empty());
+  // Neither another tenant's text nor deleted text is moved.
+  query.move = true;
+  query.root = state::RootId("model", "layout", "other");
+  EXPECT_TRUE(store_->Plan(query).runs.empty());
+  query.root = root_;
+  store_->DeleteAll();
+  EXPECT_TRUE(store_->Plan(query).runs.empty());
+}
+
+TEST_F(BlockStoreTest, ABlockMustContinueItsParent) {
+  Open();
+  const auto own = Tokens(kBlock);
+  EXPECT_EQ(store_->Save(root_, root_, 4, own, "data").status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 // A child process saves until it is killed; whatever it said it had saved must be there and intact.
@@ -149,7 +235,7 @@ TEST_F(BlockStoreTest, KillLosesNothingThatWasSaved) {
   }
   close(ends[0]);
   Open();
-  const PrefixPlan plan = Plan(Tokens(last + kBlock));
+  const StatePlan plan = Plan(Tokens(last + kBlock));
   EXPECT_EQ(plan.reused_tokens, last + kBlock);
   for (const PlannedBlock& block : plan.blocks) {
     ASSERT_EQ(*store_->Read(block.id), Data(block.id, 300'000));

@@ -1,6 +1,7 @@
 #include "services/kvstore/service/kvstore_service.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -27,6 +28,49 @@ std::vector<BlockId> ParseIds(const google::protobuf::RepeatedPtrField<std::stri
     if (const std::optional<BlockId> id = state::BlockIdFromRaw(bytes)) ids.push_back(*id);
   }
   return ids;
+}
+
+// All layers of all components can follow their tokens elsewhere.
+bool IsMovable(const v1::StateLayout& layout) {
+  return layout.components_size() > 0 &&
+         std::all_of(layout.components().begin(), layout.components().end(),
+                     [](const v1::StateComponent& c) {
+                       return c.kind() == v1::StateComponent::ROWS && c.movable();
+                     });
+}
+
+// Rows of every component are cut at multiples of this many tokens.
+uint32_t StrideOf(const v1::StateLayout& layout) {
+  uint32_t stride = 1;
+  for (const v1::StateComponent& c : layout.components()) {
+    if (c.stride() > 1) stride = std::lcm(stride, c.stride());
+  }
+  return stride;
+}
+
+state::Lineage LineageOf(v1::Lineage lineage) {
+  return lineage == v1::LINEAGE_EXACT  ? state::Lineage::kExact
+         : lineage == v1::LINEAGE_SAFE ? state::Lineage::kSafe
+                                       : state::Lineage::kFast;
+}
+
+// The least exact state that a request of this mode accepts.
+state::Lineage AcceptedBy(v1::SpliceMode mode) {
+  return mode == v1::SPLICE_FAST   ? state::Lineage::kFast
+         : mode == v1::SPLICE_SAFE ? state::Lineage::kSafe
+                                   : state::Lineage::kExact;
+}
+
+template <typename Blocks>
+void SetBlocks(const std::vector<PlannedBlock>& blocks, Blocks& out) {
+  for (const PlannedBlock& block : blocks) {
+    v1::BlockRef& ref = *out.Add();
+    ref.set_id(block.id.ToString());
+    ref.set_first_token(block.first_token);
+    ref.set_tokens(block.tokens);
+    ref.set_bytes(block.bytes);
+    ref.set_lineage(static_cast<v1::Lineage>(block.lineage));
+  }
 }
 
 std::string ProfileKey(const std::string& name, const v1::ModelFingerprint& fingerprint) {
@@ -84,11 +128,10 @@ class BlockAssembler {
     open_ = false;
     const std::vector<uint32_t> tokens(header_.tokens().ids().begin(),
                                        header_.tokens().ids().end());
-    const absl::StatusOr<bool> stored =
-        store_.Save(*root_, parent_, header_.first_token(), tokens, data_);
+    const absl::StatusOr<bool> stored = store_.Save(*root_, parent_, header_.first_token(), tokens,
+                                                    data_, LineageOf(header_.lineage()));
     // A block whose parent was evicted meanwhile is of no use; the stream goes on.
     if (!stored.ok() && !absl::IsFailedPrecondition(stored.status())) return stored.status();
-    response_.add_ids(state::ChildId(parent_, tokens).ToString());
     if (stored.ok() && *stored) {
       response_.set_stored(response_.stored() + 1);
     } else {
@@ -113,18 +156,30 @@ grpc::Status KvStoreService::Plan(grpc::ServerContext*, const v1::PlanRequest* r
   const absl::StatusOr<BlockId> root = RootOf(request->key());
   if (!root.ok()) return rpc::ToGrpc(root.status());
   const auto& ids = request->tokens().ids();
-  const PrefixPlan plan = store_.Plan(*root, std::span(ids.data(), static_cast<size_t>(ids.size())),
-                                      request->key().layout().block_tokens());
+  const auto& lines = request->line_starts();
+  const v1::StateLayout& layout = request->key().layout();
+  PlanQuery query;
+  query.root = *root;
+  query.tokens = std::span(ids.data(), static_cast<size_t>(ids.size()));
+  query.block_tokens = layout.block_tokens();
+  query.accept = AcceptedBy(request->splice());
+  query.move = query.accept != state::Lineage::kExact && IsMovable(layout);
+  query.line_starts = std::span(lines.data(), static_cast<size_t>(lines.size()));
+  query.align.min_run = min_run_tokens_;
+  query.align.stride = StrideOf(layout);
+  const StatePlan plan = store_.Plan(query);
   v1::RestorePlan& out = *response->mutable_plan();
   *out.mutable_key() = request->key();
-  for (const PlannedBlock& block : plan.blocks) {
-    v1::BlockRef& ref = *out.add_blocks();
-    ref.set_id(block.id.ToString());
-    ref.set_first_token(block.first_token);
-    ref.set_tokens(block.tokens);
-    ref.set_bytes(block.bytes);
-  }
+  SetBlocks(plan.blocks, *out.mutable_blocks());
   out.set_reused_tokens(plan.reused_tokens);
+  out.set_splice(request->splice());
+  for (const PlannedRun& run : plan.runs) {
+    v1::MovedRun& moved = *out.add_runs();
+    moved.set_first_token(run.first_token);
+    moved.set_tokens(run.tokens);
+    moved.set_old_first_token(run.old_first_token);
+    SetBlocks(run.blocks, *moved.mutable_blocks());
+  }
   response->set_first_different_token(plan.first_different_token);
   return grpc::Status::OK;
 }
@@ -133,15 +188,19 @@ grpc::Status KvStoreService::Restore(grpc::ServerContext* context,
                                      const v1::RestoreRequest* request,
                                      grpc::ServerWriter<v1::StateChunk>* writer) {
   const RequestScope scope(request->request_id());
-  for (int i = 0; i < request->plan().blocks_size(); ++i) {
+  std::vector<const v1::BlockRef*> refs;
+  for (const v1::BlockRef& ref : request->plan().blocks()) refs.push_back(&ref);
+  for (const v1::MovedRun& run : request->plan().runs()) {
+    for (const v1::BlockRef& ref : run.blocks()) refs.push_back(&ref);
+  }
+  for (size_t i = 0; i < refs.size(); ++i) {
     if (context->IsCancelled()) return grpc::Status::CANCELLED;
-    const std::optional<BlockId> id = state::BlockIdFromRaw(request->plan().blocks(i).id());
+    const std::optional<BlockId> id = state::BlockIdFromRaw(refs[i]->id());
     if (!id) return rpc::ToGrpc(absl::InvalidArgumentError("a block id has not 16 bytes"));
     const absl::StatusOr<std::string> data = store_.Read(*id);
     if (!data.ok()) {
       // Fewer blocks is a valid answer: the caller reads the rest of the prompt.
-      LogInfo("restore ends after ", i, " of ", request->plan().blocks_size(),
-              " blocks: ", data.status().message());
+      LogInfo("restore ends after ", i, " of ", refs.size(), " blocks: ", data.status().message());
       return grpc::Status::OK;
     }
     for (size_t offset = 0; offset < data->size(); offset += kChunkBytes) {
@@ -190,6 +249,7 @@ grpc::Status KvStoreService::Status(grpc::ServerContext*, const v1::KvStoreStatu
   response->set_restored_tokens(status.planned_tokens);
   response->set_saved_blocks(status.saved_blocks);
   response->set_evicted_blocks(status.evicted_blocks);
+  response->set_moved_tokens(status.moved_tokens);
   response->set_damaged_blocks(status.damaged_blocks);
   response->set_degraded(status.degraded);
   response->set_degraded_reason(status.degraded_reason);

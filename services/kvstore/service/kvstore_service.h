@@ -17,7 +17,9 @@ class KvStoreService final : public v1::KvStore::Service {
   // refused before anything is allocated for it.
   static constexpr uint64_t kMaxBlockBytes = uint64_t{1} << 30;
 
-  KvStoreService(BlockStore& store, std::string path) : store_(store), path_(std::move(path)) {}
+  // Runs of fewer than `min_run_tokens` are read rather than moved.
+  KvStoreService(BlockStore& store, std::string path, uint32_t min_run_tokens)
+      : store_(store), path_(std::move(path)), min_run_tokens_(min_run_tokens) {}
 
   grpc::Status Plan(grpc::ServerContext* context, const v1::PlanRequest* request,
                     v1::PlanResponse* response) override;
@@ -39,6 +41,7 @@ class KvStoreService final : public v1::KvStore::Service {
  private:
   BlockStore& store_;
   const std::string path_;
+  const uint32_t min_run_tokens_;
 };
 
 }  // namespace strata::kvstore

@@ -34,7 +34,7 @@ class KvStoreServiceTest : public testing::Test {
     auto store = BlockStore::Open({folder_ + "/kv", 1 << 30});
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
-    service_ = std::make_unique<KvStoreService>(*store_, folder_);
+    service_ = std::make_unique<KvStoreService>(*store_, folder_, /*min_run_tokens=*/64);
     grpc::Service* const services[] = {service_.get()};
     auto server = rpc::Server::Start("unix:" + folder_ + "/s", {}, services);
     ASSERT_TRUE(server.ok()) << server.status();
