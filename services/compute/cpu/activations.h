@@ -17,21 +17,23 @@ namespace strata::compute {
 
 inline constexpr float kTinyBlock = 0x1p-100f;
 
-// Block of 32. `n` values; every array has one entry a block.
+// Block of 32. `n` values.
 struct Int8Row32 {
-  const int8_t* q;       // [n]
-  const float* d;        // [n / 32]
-  const int32_t* sum;    // [n / 32] sum of the block's q
-  const int32_t* shift;  // [n / 32] -128 * sum
+  const int8_t* q;         // [n]
+  const float* d;          // [n / 32]
+  const int32_t* sum;      // [n / 32] sum of the block's q
+  const int32_t* shift;    // [n / 32] -128 * sum
+  const int32_t* shift16;  // [n / 16] -128 * sum of 16 q
 
   static constexpr int kBlock = 32;
-  static size_t Bytes(int64_t n) { return static_cast<size_t>(n + n / 32 * 12); }
+  static size_t Bytes(int64_t n) { return static_cast<size_t>(n + n / 32 * 20); }
   static Int8Row32 At(const std::byte* row, int64_t n) {
     Int8Row32 out;
     out.q = reinterpret_cast<const int8_t*>(row);
     out.d = reinterpret_cast<const float*>(row + n);
     out.sum = reinterpret_cast<const int32_t*>(out.d + n / 32);
     out.shift = out.sum + n / 32;
+    out.shift16 = out.shift + n / 32;
     return out;
   }
 };

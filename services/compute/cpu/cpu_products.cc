@@ -26,6 +26,7 @@ CpuBackend::Activations CpuBackend::Prepare(const Tensor& x, unsigned needed) {
     out.row_bytes[static_cast<int>(form)] = row_bytes;
   };
   quantize(ActivationForm::kInt8x32, Int8Row32::Bytes(x.cols), kernels_.quantize32);
+  quantize(ActivationForm::kInt8x32Quads, Int8Row32::Bytes(x.cols), kernels_.quantize32_quads);
   quantize(ActivationForm::kInt8x256, Int8Row256::Bytes(x.cols), kernels_.quantize256);
   return out;
 }

@@ -53,10 +53,12 @@ double QuantisationBound(const std::vector<float>& w, const float* x) {
 // Where the float scales of the formats with int8 products lie.
 struct Int8Format {
   TensorType type;
-  int block;     // activations, too
-  int d_at;      // offset of the scale in a block
-  int min_at;    // of the minimum's factor; -1: none
-  int unit = 1;  // what makes integers of weights with d = 1
+  int block;      // of the activations
+  int d_at;       // offset of the scale in a block of the weights
+  int min_at;     // of the minimum's factor; -1: none
+  int unit = 1;   // what makes integers of weights with d = 1
+  int group = 0;  // weights that share a float scale; 0: as many as share the activations'
+  int Group() const { return group > 0 ? group : block; }
 };
 constexpr Int8Format kInt8Formats[] = {
     {TensorType::kQ2_K, 256, 80, 82},      {TensorType::kQ3_K, 256, 108, -1},
@@ -69,7 +71,8 @@ constexpr Int8Format kInt8Formats[] = {
     {TensorType::kIQ2_XS, 256, 0, -1, 8},  {TensorType::kIQ2_S, 256, 0, -1, 8},
     {TensorType::kIQ3_XXS, 256, 0, -1, 4}, {TensorType::kIQ3_S, 256, 0, -1},
     {TensorType::kIQ1_S, 256, 0, -1, 8},   {TensorType::kIQ1_M, 256, 0, -1, 8},
-    {TensorType::kTQ2_0, 256, 64, -1}};
+    {TensorType::kTQ2_0, 256, 64, -1},     {TensorType::kQ2_0, 32, 0, -1},
+    {TensorType::kNVFP4, 32, 0, -1, 1, 16}};
 
 // Weights with the scale and the minimum's factor of every block replaced.
 Owned WithScales(const Owned& w, const Int8Format& format, float d, float min) {
@@ -78,6 +81,11 @@ Owned WithScales(const Owned& w, const Int8Format& format, float d, float min) {
   for (size_t at = 0; at < out.memory.size(); at += block_bytes) {
     if (format.type == TensorType::kMXFP4) {
       out.memory[at] = static_cast<std::byte>(128 + std::ilogb(d));  // half of the scale is d
+      continue;
+    }
+    if (format.type == TensorType::kNVFP4) {  // four scales; half of them is d
+      const auto scale = static_cast<std::byte>((8 + std::ilogb(d)) << 3);
+      std::fill_n(out.memory.begin() + static_cast<ptrdiff_t>(at), 4, scale);
       continue;
     }
     const uint16_t d_bits = quant::FloatToHalf(d);
@@ -292,9 +300,14 @@ TEST_P(Products, NotANumberStaysInItsRow) {
   }
 }
 
-float ScaleAt(const Owned& w, const Int8Format& format, int64_t row, int64_t block, int at) {
+// Of the group that weight i of the row belongs to.
+float ScaleAt(const Owned& w, const Int8Format& format, int64_t row, int64_t weight, int at) {
+  const TensorTypeInfo& info = InfoOf(format.type);
   const std::byte* p =
-      w.tensor.data + row * w.tensor.row_bytes + block * InfoOf(format.type).block_bytes + at;
+      w.tensor.data + row * w.tensor.row_bytes + weight / info.block_values * info.block_bytes + at;
+  if (format.type == TensorType::kNVFP4) {
+    return quant::Ue4m3ToHalfScale(static_cast<uint8_t>(p[weight % info.block_values / 16]));
+  }
   if (format.type == TensorType::kMXFP4) return quant::E8m0ToHalfScale(static_cast<uint8_t>(*p));
   uint16_t bits = 0;
   if (format.type == TensorType::kIQ1_M) {
@@ -339,17 +352,18 @@ TEST_P(Int8Products, MatchTheirDefinitionBitForBit) {
         const std::vector<float> c = Decoded(codes, o);
         const std::vector<float> m = format.min_at >= 0 ? Decoded(minima, o) : c;
         float expected = 0;
-        for (int64_t b = 0; b < kCols / format.block; ++b) {
+        for (int64_t first = 0; first < kCols; first += format.Group()) {
           int64_t dot = 0;
           int64_t min_dot = 0;
-          for (int64_t i = b * format.block; i < (b + 1) * format.block; ++i) {
+          for (int64_t i = first; i < first + format.Group(); ++i) {
             dot += static_cast<int64_t>(c[i] * static_cast<float>(format.unit)) * q[i];
             min_dot += static_cast<int64_t>(m[i]) * q[i];
           }
-          const float scale = ScaleAt(w, format, o, b, format.d_at) * d[b];
+          const float dx = d[first / format.block];
+          const float scale = ScaleAt(w, format, o, first, format.d_at) * dx;
           expected = std::fma(scale, static_cast<float>(dot), expected);
           if (format.min_at >= 0) {
-            const float min = ScaleAt(w, format, o, b, format.min_at) * d[b];
+            const float min = ScaleAt(w, format, o, first, format.min_at) * dx;
             expected = std::fma(min, static_cast<float>(min_dot), expected);
           }
         }

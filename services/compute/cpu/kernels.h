@@ -20,8 +20,9 @@ enum class ActivationForm : uint8_t {
   kF32,      // as they are
   kInt8x32,  // blocks of 32: see activations.h
   kInt8x256,
+  kInt8x32Quads,  // kInt8x32 with every 16 values in the order 0 4 8 12 1 5 9 13 2 6 ...
 };
-inline constexpr int kActivationForms = 3;
+inline constexpr int kActivationForms = 4;
 
 // One tile of a product: out[r * out_stride + o] = sum_i W[o][i] * x[r][i].
 struct ProductTile {
@@ -75,6 +76,7 @@ struct Kernels {
   size_t (*product_scratch)(int64_t inputs);
   // x[n] to activation forms; n is a multiple of the form's block.
   void (*quantize32)(const float* x, int64_t n, std::byte* row);
+  void (*quantize32_quads)(const float* x, int64_t n, std::byte* row);
   void (*quantize256)(const float* x, int64_t n, std::byte* row);
 
   // y += x; out = x / sqrt(mean(x^2) + eps) * weight (nullptr: all ones); out = silu(gate) * up.

@@ -4,7 +4,7 @@
 #include "services/compute/cpu/kernels.h"
 #include "services/compute/cpu/simd/codebook_vbmi.h"
 #include "services/compute/cpu/simd/int8_avx512.h"
-#include "services/compute/cpu/simd/int8_product.h"
+#include "services/compute/cpu/simd/product256.h"
 
 namespace strata::compute {
 

@@ -5,7 +5,9 @@
 #include "services/compute/cpu/kernels.h"
 #include "services/compute/cpu/simd/codebook_formats.h"
 #include "services/compute/cpu/simd/float_product.h"
-#include "services/compute/cpu/simd/int8_product.h"
+#include "services/compute/cpu/simd/lane_product.h"
+#include "services/compute/cpu/simd/product256.h"
+#include "services/compute/cpu/simd/product32.h"
 #include "services/compute/cpu/simd/quantize.h"
 
 namespace strata::compute {
@@ -42,15 +44,18 @@ void FillInt8Kernels(Kernels* k) {
   set(kIQ1_S, kInt8x256, &Product256<Isa, FormatIQ1S>::Run);
   set(kIQ1_M, kInt8x256, &Product256<Isa, FormatIQ1M>::Run);
   set(kTQ2_0, kInt8x256, &Product256<Isa, FormatTQ20>::Run);
-  set(kQ4_0, kInt8x32, &Product32<Isa, FormatQ40>::Run);
-  set(kQ4_1, kInt8x32, &Product32<Isa, FormatQ41>::Run);
+  set(kQ4_0, kInt8x32, &LaneProduct<Isa, LaneQ40>::Run);
+  set(kQ4_1, kInt8x32, &LaneProduct<Isa, LaneQ41>::Run);
   set(kQ5_0, kInt8x32, &Product32<Isa, FormatQ50>::Run);
   set(kQ5_1, kInt8x32, &Product32<Isa, FormatQ51>::Run);
   set(kQ8_0, kInt8x32, &Product32<Isa, FormatQ80>::Run);
-  set(kIQ4_NL, kInt8x32, &Product32<Isa, FormatIQ4NL>::Run);
-  set(kMXFP4, kInt8x32, &Product32<Isa, FormatMXFP4>::Run);
+  set(kIQ4_NL, kInt8x32, &LaneProduct<Isa, LaneIQ4NL>::Run);
+  set(kMXFP4, kInt8x32, &LaneProduct<Isa, LaneMXFP4>::Run);
+  set(kNVFP4, kInt8x32, &LaneProduct<Isa, LaneNVFP4>::Run);
+  set(kQ2_0, ActivationForm::kInt8x32Quads, &LaneProduct<Isa, LaneQ20>::Run);
   k->product_scratch = &ProductScratch<Isa, V>;
   k->quantize32 = &Quantize::Row32;
+  k->quantize32_quads = &Quantize::Row32Quads;
   k->quantize256 = &Quantize::Row256;
 }
 

@@ -47,6 +47,7 @@ struct Quantize {
     auto* d = const_cast<float*>(out.d);
     auto* sum = const_cast<int32_t*>(out.sum);
     auto* shift = const_cast<int32_t*>(out.shift);
+    auto* shift16 = const_cast<int32_t*>(out.shift16);
     for (int64_t b = 0; b < n / 32; ++b) {
       const float* from = x + b * 32;
       const __m256 largest = _mm256_max_ps(_mm256_max_ps(Abs(from), Abs(from + 8)),
@@ -56,11 +57,24 @@ struct Quantize {
       const __m256i bytes = Round32(from, _mm256_set1_ps(inverse));
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(q + b * 32), bytes);
       const __m256i fours = Sums4(bytes);
-      __m128i s = _mm_add_epi32(_mm256_castsi256_si128(fours), _mm256_extracti128_si256(fours, 1));
-      s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
-      s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1));
-      sum[b] = _mm_cvtsi128_si32(s);
+      const __m256i eights = _mm256_add_epi32(fours, _mm256_shuffle_epi32(fours, 0xb1));
+      const __m256i sixteens = _mm256_add_epi32(eights, _mm256_shuffle_epi32(eights, 0x4e));
+      const int low = _mm_cvtsi128_si32(_mm256_castsi256_si128(sixteens));
+      const int high = _mm_cvtsi128_si32(_mm256_extracti128_si256(sixteens, 1));
+      sum[b] = low + high;
+      shift16[2 * b] = -128 * low;
+      shift16[2 * b + 1] = -128 * high;
       shift[b] = -128 * sum[b];
+    }
+  }
+
+  // Row32 with the values of every 16 in the order 0 4 8 12 1 5 9 13 ...
+  static void Row32Quads(const float* x, int64_t n, std::byte* row) {
+    Row32(x, n, row);
+    const __m128i order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    for (int64_t i = 0; i < n; i += 16) {
+      auto* q = reinterpret_cast<__m128i*>(row + i);
+      _mm_storeu_si128(q, _mm_shuffle_epi8(_mm_loadu_si128(q), order));
     }
   }
 

@@ -15,7 +15,6 @@
 #include <immintrin.h>
 
 #include <bit>
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -211,6 +210,7 @@ struct FormatIQ4XS {
 
 struct FormatQ80 {
   using Block = quant::BlockQ8_0;
+  static constexpr int kGroup = 32;
   static constexpr int kOffset = 0;
   static constexpr bool kSigned = true;
   static constexpr bool kMins = false;
@@ -219,31 +219,9 @@ struct FormatQ80 {
   static __m256 Scales(const std::byte* const* blocks) { return Bytes::Halves(blocks, 0); }
 };
 
-struct FormatQ40 {
-  using Block = quant::BlockQ4_0;
-  static constexpr int kOffset = 8;
-  static constexpr bool kSigned = false;
-  static constexpr bool kMins = false;
-  static constexpr int kHeadroom = 8;
-  static constexpr size_t kNibbles = offsetof(Block, qs);
-  static __m256i Codes(const Block& b) { return Bytes::Nibbles(b.qs); }
-  static __m256 Scales(const std::byte* const* blocks) { return Bytes::Halves(blocks, 0); }
-};
-
-struct FormatQ41 {
-  using Block = quant::BlockQ4_1;
-  static constexpr int kOffset = 0;
-  static constexpr bool kSigned = false;
-  static constexpr bool kMins = true;
-  static constexpr int kHeadroom = 8;
-  static constexpr size_t kNibbles = offsetof(Block, qs);
-  static __m256i Codes(const Block& b) { return Bytes::Nibbles(b.qs); }
-  static __m256 Scales(const std::byte* const* blocks) { return Bytes::Halves(blocks, 0); }
-  static __m256 Mins(const std::byte* const* blocks) { return Bytes::Halves(blocks, 2); }
-};
-
 struct FormatQ50 {
   using Block = quant::BlockQ5_0;
+  static constexpr int kGroup = 32;
   static constexpr int kOffset = 16;
   static constexpr bool kSigned = false;
   static constexpr bool kMins = false;
@@ -256,6 +234,7 @@ struct FormatQ50 {
 
 struct FormatQ51 {
   using Block = quant::BlockQ5_1;
+  static constexpr int kGroup = 32;
   static constexpr int kOffset = 0;
   static constexpr bool kSigned = false;
   static constexpr bool kMins = true;
@@ -265,42 +244,6 @@ struct FormatQ51 {
   }
   static __m256 Scales(const std::byte* const* blocks) { return Bytes::Halves(blocks, 0); }
   static __m256 Mins(const std::byte* const* blocks) { return Bytes::Halves(blocks, 2); }
-};
-
-struct FormatIQ4NL {
-  using Block = quant::BlockIQ4_NL;
-  static constexpr int kOffset = 0;
-  static constexpr bool kSigned = true;
-  static constexpr bool kMins = false;
-  static constexpr int kHeadroom = 1;
-  static constexpr size_t kNibbles = offsetof(Block, qs);
-  static constexpr const int8_t* kValues = quant::kIq4NlValues;
-  static __m256i Codes(const Block& b) {
-    return Bytes::Lookup(quant::kIq4NlValues, Bytes::Nibbles(b.qs));
-  }
-  static __m256 Scales(const std::byte* const* blocks) { return Bytes::Halves(blocks, 0); }
-};
-
-struct FormatMXFP4 {
-  using Block = quant::BlockMXFP4;
-  static constexpr int kOffset = 0;
-  static constexpr bool kSigned = true;
-  static constexpr bool kMins = false;
-  static constexpr int kHeadroom = 8;  // codes reach 12
-  static constexpr size_t kNibbles = offsetof(Block, qs);
-  static constexpr const int8_t* kValues = quant::kE2m1Doubled;
-  static __m256i Codes(const Block& b) {
-    return Bytes::Lookup(quant::kE2m1Doubled, Bytes::Nibbles(b.qs));
-  }
-  // Half of the E8M0 scale: 2^(e - 128), denormal for e < 2.
-  static __m256 Scales(const std::byte* const* blocks) {
-    const auto e = [&](int r) { return static_cast<int>(blocks[r][0]); };
-    const __m256i exponent = _mm256_setr_epi32(e(0), e(1), e(2), e(3), e(4), e(5), e(6), e(7));
-    const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(exponent, _mm256_set1_epi32(1)), 23);
-    const __m256i tiny = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), exponent);
-    return _mm256_castsi256_ps(
-        _mm256_blendv_epi8(normal, tiny, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), exponent)));
-  }
 };
 
 }  // namespace

@@ -1,0 +1,143 @@
+// Products of weights in short blocks (lane_formats.h): kLanes weight rows are turned into lanes
+// while their codes are still packed, so that there are no sums across lanes. For a few activation
+// rows the codes stay in registers; for more, a panel of them is kept and used for every row.
+// int8_product.h says what is computed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "services/compute/cpu/activations.h"
+#include "services/compute/cpu/kernels.h"
+#include "services/compute/cpu/simd/group_product.h"
+#include "services/compute/cpu/simd/int8_product.h"
+#include "services/compute/cpu/simd/lane_formats.h"
+
+namespace strata::compute {
+namespace {
+
+template <typename Isa, typename Format>
+struct LaneProduct {
+  using Block = typename Format::Block;
+  using I = typename Isa::I;
+  using F = typename Isa::F;
+  using Group = GroupProduct<Isa, Format>;
+  static constexpr int kLanes = Isa::kLanes;
+  static constexpr int kWeights = Block::kWeights;
+  static constexpr int kGroups = kWeights / Format::kGroup;
+
+  // A block of kLanes rows.
+  struct Weights {
+    I codes[kWeights / 4];
+    F d[kGroups];
+    F min[kGroups];
+  };
+  static constexpr int kPanelBlocks = 256 / kWeights;
+  using Panel = Weights[kPanelBlocks];
+
+  // kLanes weight rows; those past the end of the tile repeat the last one.
+  struct Rows {
+    const std::byte* row[kLanes];
+    Rows(const ProductTile& tile, int first) {
+      for (int lane = 0; lane < kLanes; ++lane) {
+        const int o = first + lane < tile.outputs ? first + lane : tile.outputs - 1;
+        row[lane] = tile.weights + o * tile.weight_row_bytes;
+      }
+    }
+    void Load(int64_t block, Weights* weights) const {
+      const std::byte* at[kLanes];
+      for (int lane = 0; lane < kLanes; ++lane) at[lane] = row[lane] + block * sizeof(Block);
+      Format::template Codes<Isa>(at, weights->codes);
+      if constexpr (Group::kAdd128) {
+        const I sign = Isa::Set1(static_cast<int>(0x80808080));
+        for (I& codes : weights->codes) codes = Isa::Xor(codes, sign);
+      }
+      Format::template Scales<Isa>(at, weights->d, weights->min);
+    }
+  };
+
+  template <int kRows>
+  static void AddBlock(const Weights& weights, const Int8Row32* x, int64_t block, F* y) {
+    for (int g = 0; g < kGroups; ++g) {
+      const I* codes = weights.codes + g * Format::kGroup / 4;
+      const F min = Format::kMins ? weights.min[g] : Isa::Set1F(0);
+      Group::template Add<kRows>([codes](int k) { return codes[k]; }, weights.d[g], min, x,
+                                 block * kWeights + g * Format::kGroup, y);
+    }
+  }
+
+  template <int kRows>
+  static void FewRows(const Rows& rows, const ProductTile& tile, int o, int first) {
+    Int8Row32 x[kRows];
+    F y[kRows];
+    for (int r = 0; r < kRows; ++r) {
+      x[r] = Int8Row32::At(tile.rows[first + r], tile.inputs);
+      y[r] = Isa::Set1F(0);
+    }
+    // Whether kLanes rows would crowd out what else the first level holds.
+    const bool far = kLanes * tile.weight_row_bytes > size_t{12} << 10;
+    for (int64_t b = 0; b < tile.inputs / kWeights; ++b) {
+      // The next kLanes rows, in the order of memory.
+      const std::byte* next = rows.row[0] + kLanes * (tile.weight_row_bytes + b * sizeof(Block));
+      if (far) {
+        PrefetchFar(next, kLanes * sizeof(Block));
+      } else {
+        Prefetch(next, kLanes * sizeof(Block));
+      }
+      Weights weights;
+      rows.Load(b, &weights);
+      AddBlock<kRows>(weights, x, b, y);
+    }
+    for (int r = 0; r < kRows; ++r) {
+      Isa::StoreF(tile.out + (first + r) * tile.out_stride + o, y[r]);
+    }
+  }
+
+  template <int kRows>
+  static void Multiply(const Panel& panel, const Int8Row32* x, int64_t first_block, int blocks,
+                       float* out, int64_t out_stride) {
+    F y[kRows];
+    for (int r = 0; r < kRows; ++r) y[r] = Isa::LoadF(out + r * out_stride);
+    for (int i = 0; i < blocks; ++i) AddBlock<kRows>(panel[i], x, first_block + i, y);
+    for (int r = 0; r < kRows; ++r) Isa::StoreF(out + r * out_stride, y[r]);
+  }
+
+  static void Run(const ProductTile& tile) {
+    if (tile.row_count <= Isa::kFewRows) {
+      for (int o = 0; o < tile.outputs; o += kLanes) {
+        const Rows rows(tile, o);
+        ForRowPieces<4>(tile.row_count, 0,
+                        [&]<int kRows>(int r) { FewRows<kRows>(rows, tile, o, r); });
+      }
+      return;
+    }
+    auto& panel = *reinterpret_cast<Panel*>(tile.scratch);
+    Int8Row32 x[kMostTileRows];
+    for (int r = 0; r < tile.row_count; ++r) x[r] = Int8Row32::At(tile.rows[r], tile.inputs);
+    const int64_t all_blocks = tile.inputs / kWeights;
+    for (int o = 0; o < tile.outputs; o += kLanes) {
+      const Rows rows(tile, o);
+      for (int r = 0; r < tile.row_count; ++r) {
+        for (int i = 0; i < kLanes; ++i) tile.out[r * tile.out_stride + o + i] = 0;
+      }
+      for (int64_t b = 0; b < all_blocks; b += kPanelBlocks) {
+        const int blocks =
+            static_cast<int>(all_blocks - b < kPanelBlocks ? all_blocks - b : kPanelBlocks);
+        // The next blocks of these rows, or the first ones of the next kLanes rows.
+        const int64_t ahead =
+            b + kPanelBlocks < all_blocks ? kPanelBlocks : kLanes * all_blocks - b;
+        for (int lane = 0; lane < kLanes; ++lane) {
+          Prefetch(rows.row[lane] + (b + ahead) * sizeof(Block), kPanelBlocks * sizeof(Block));
+        }
+        for (int i = 0; i < blocks; ++i) rows.Load(b + i, &panel[i]);
+        ForRowPieces<Isa::kPanelRows>(tile.row_count, 0, [&]<int kRows>(int r) {
+          Multiply<kRows>(panel, x + r, b, blocks, tile.out + r * tile.out_stride + o,
+                          tile.out_stride);
+        });
+      }
+    }
+  }
+};
+
+}  // namespace
+}  // namespace strata::compute

@@ -1,0 +1,353 @@
+// Products of weights in blocks of 256 (int8_product.h says what is computed and how).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "services/compute/cpu/activations.h"
+#include "services/compute/cpu/kernels.h"
+#include "services/compute/cpu/simd/int8_product.h"
+#include "services/compute/cpu/simd/lanes8.h"
+#include "services/compute/cpu/simd/weight_formats.h"
+
+namespace strata::compute {
+namespace {
+
+// A format that decodes the blocks of four weight rows at a time, whole.
+template <typename Format>
+inline constexpr bool kWholeBlocks = requires {
+  &Format::DecodeBlocks;
+};
+
+template <typename Isa, typename Format>
+struct Product256 {
+  using Block = typename Format::Block;
+  using I = typename Isa::I;
+  using F = typename Isa::F;
+  static constexpr int kLanes = Isa::kLanes;
+  static constexpr int kGroups = 256 / Format::kGroup;
+  static constexpr int kSteps = Format::kGroup / 4;  // panel vectors of a group
+  // With a dot instruction codes are stored plus 128 where they can be negative; its undoing is a
+  // term of the activations alone ("shift").
+  static constexpr bool kShifted = Format::kSigned || Format::kOffset != 0;
+
+  // ---- FewRows ----
+
+  // Scales of the two 16-groups (or the 32-group) number g of 32 codes, beside their pair sums.
+  static __m256i PairScales(__m128i scales, __m256i words, int g) {
+    if constexpr (Format::kGroup == 32) {
+      return _mm256_shuffle_epi8(words,
+                                 _mm256_set1_epi16(static_cast<int16_t>(2 * g | (2 * g + 1) << 8)));
+    } else {
+      constexpr int64_t kEach = 0x0101010101010101;
+      return _mm256_cvtepi8_epi16(
+          _mm_shuffle_epi8(scales, _mm_set_epi64x(kEach * (2 * g + 1), kEach * (2 * g))));
+    }
+  }
+
+  // The integer terms of one block and kRows activation rows, each spread over eight lanes.
+  template <int kRows>
+  struct Terms {
+    __m256i dot[kRows][8];  // sum_g s[g] sum_i c_i q_i, by output
+    __m256i min[kRows][8];  // sum_g m[g] sum_i q_i
+  };
+
+  template <int kRows>
+  static void BlockTerms(const Block& block, const Int8Row256* x, int64_t b, int output,
+                         Terms<kRows>* terms) {
+    const __m128i scales = Format::Scales(block);
+    const __m256i words = _mm256_broadcastsi128_si256(_mm_cvtepi8_epi16(scales));
+    __m256i sum[kRows];
+    for (int r = 0; r < kRows; ++r) sum[r] = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; ++g) {
+      const __m256i codes = Format::Codes(block, g);
+      const __m256i size = SizeOf<Format>(codes);
+      const __m256i scale = PairScales(scales, words, g);
+      for (int r = 0; r < kRows; ++r) {
+        const __m256i q = Bytes::Load(x[r].q + b * 256 + g * 32);
+        sum[r] = Isa::MulAdd16x256(PairDot32<Format>(codes, size, q), scale, sum[r]);
+      }
+    }
+    for (int r = 0; r < kRows; ++r) {
+      if constexpr (Format::kOffset != 0) {
+        static_assert(Format::kGroup == 16);
+        constexpr int kBits = std::countr_zero(unsigned{Format::kOffset});
+        const __m256i sums =
+            _mm256_madd_epi16(_mm256_cvtepi8_epi16(scales), Bytes::Load(x[r].sum16 + b * 16));
+        sum[r] = _mm256_sub_epi32(sum[r], _mm256_slli_epi32(sums, kBits));
+      }
+      terms->dot[r][output] = sum[r];
+      if constexpr (Format::kMins) {
+        const __m128i mins = Format::Mins(block);
+        if constexpr (Format::kGroup == 32) {
+          terms->min[r][output] = _mm256_zextsi128_si256(
+              _mm_madd_epi16(_mm_cvtepi8_epi16(mins), Bytes::Load16(x[r].sum32 + b * 8)));
+        } else {
+          terms->min[r][output] =
+              _mm256_madd_epi16(_mm256_cvtepi8_epi16(mins), Bytes::Load(x[r].sum16 + b * 16));
+        }
+      }
+    }
+  }
+
+  template <int kRows>
+  static void FewRows(const EightRows& rows, const ProductTile& tile, int o, int first) {
+    constexpr int kChunk = 8;  // blocks
+    const int64_t blocks = tile.inputs / 256;
+    Int8Row256 x[kRows];
+    __m256 y[kRows];
+    for (int r = 0; r < kRows; ++r) {
+      x[r] = Int8Row256::At(tile.rows[first + r], tile.inputs);
+      y[r] = _mm256_setzero_ps();
+    }
+    for (int64_t begin = 0; begin < blocks; begin += kChunk) {
+      const int count = static_cast<int>(blocks - begin < kChunk ? blocks - begin : kChunk);
+      Terms<kRows> terms[kChunk];
+      if constexpr (kWholeBlocks<Format>) {
+        for (int i = 0; i < 8; i += 4) {
+          for (int k = 0; k < count; ++k) {
+            const Block* four[4];
+            for (int p = 0; p < 4; ++p) {
+              four[p] = &rows.template At<Block>(i + p, begin + k);
+              rows.FourRowsAhead<Block>(i + p, begin + k);
+            }
+            __m256i dots[kRows][4];
+            Format::template BlockDots<kRows>(four, x, begin + k, dots);
+            for (int r = 0; r < kRows; ++r) {
+              for (int p = 0; p < 4; ++p) terms[k].dot[r][i + p] = dots[r][p];
+            }
+          }
+        }
+      } else {
+        for (int i = 0; i < 8; ++i) {
+          for (int k = 0; k < count; ++k) {
+            rows.Ahead<Block>(i, begin + k, 1);
+            BlockTerms<kRows>(rows.template At<Block>(i, begin + k), x, begin + k, i, &terms[k]);
+          }
+        }
+      }
+      for (int k = 0; k < count; ++k) {
+        const std::byte* at[8];
+        for (int i = 0; i < 8; ++i) {
+          at[i] = reinterpret_cast<const std::byte*>(&rows.template At<Block>(i, begin + k));
+        }
+        const __m256 d = Format::D(at);
+        for (int r = 0; r < kRows; ++r) {
+          const __m256 dx = _mm256_set1_ps(x[r].d[begin + k]);
+          y[r] = _mm256_fmadd_ps(_mm256_mul_ps(d, dx),
+                                 _mm256_cvtepi32_ps(Lanes8::SumEach(terms[k].dot[r])), y[r]);
+          if constexpr (Format::kMins) {
+            y[r] = _mm256_fnmadd_ps(_mm256_mul_ps(Format::Dmin(at), dx),
+                                    _mm256_cvtepi32_ps(Lanes8::SumEach(terms[k].min[r])), y[r]);
+          }
+        }
+      }
+    }
+    for (int r = 0; r < kRows; ++r) {
+      _mm256_storeu_ps(tile.out + (first + r) * tile.out_stride + o, y[r]);
+    }
+  }
+
+  // ---- Panels ----
+
+  struct Panel {
+    alignas(64) uint8_t codes[64][kLanes][4];
+    // With a dot instruction the scale; else the scale in both 16-bit halves.
+    alignas(64) int32_t scales[kGroups][kLanes];
+    alignas(64) int32_t scale_pairs[kGroups / 2][kLanes];  // of groups 2g (low) and 2g + 1
+    alignas(64) int32_t min_pairs[kGroups / 2][kLanes];
+    alignas(64) float d[kLanes];
+    alignas(64) float dmin[kLanes];
+  };
+
+  // Eight bytes of eight rows to `to`[8][kLanes] as 32-bit lanes.
+  static void Spread(const __m128i* bytes, __m256i* to) {
+    for (int r = 0; r < 8; ++r) to[r] = _mm256_cvtepi8_epi32(bytes[r]);
+    Lanes8::Transpose(to);
+  }
+  static __m256i Pair(__m256i low, __m256i high) {
+    return _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa);
+  }
+
+  // `ahead`: distance in bytes to the block that this row will need next.
+  static void DecodeEight(const EightRows& rows, int64_t b, size_t ahead, int lane, Panel* panel) {
+    __m128i scales[8];
+    __m128i mins[8];
+    const std::byte* at[8];
+    for (int r = 0; r < 8; ++r) {
+      const Block& block = rows.template At<Block>(r, b);
+      at[r] = reinterpret_cast<const std::byte*>(&block);
+      Prefetch(at[r] + ahead, sizeof(Block));
+      scales[r] = Format::Scales(block);
+      if constexpr (Format::kMins) mins[r] = Format::Mins(block);
+    }
+    _mm256_store_ps(panel->d + lane, Format::D(at));
+    if constexpr (Format::kMins) {
+      _mm256_store_ps(panel->dmin + lane, Format::Dmin(at));
+    }
+    for (int half = 0; half < kGroups / 8; ++half) {
+      __m256i s[8];
+      __m256i m[8];
+      Spread(scales, s);
+      if constexpr (Format::kMins) Spread(mins, m);
+      for (int g = 0; g < 8; ++g) {
+        Isa256Store(&panel->scales[half * 8 + g][lane], Isa::kHasDot ? s[g] : Pair(s[g], s[g]));
+        if (g % 2 != 0) continue;
+        if constexpr (Format::kOffset != 0 && !Isa::kHasDot) {
+          Isa256Store(&panel->scale_pairs[half * 4 + g / 2][lane], Pair(s[g], s[g + 1]));
+        }
+        if constexpr (Format::kMins) {
+          Isa256Store(&panel->min_pairs[half * 4 + g / 2][lane], Pair(m[g], m[g + 1]));
+        }
+      }
+      for (int r = 0; r < 8; ++r) {
+        scales[r] = _mm_srli_si128(scales[r], 8);
+        if constexpr (Format::kMins) mins[r] = _mm_srli_si128(mins[r], 8);
+      }
+    }
+    alignas(64) int8_t decoded[kWholeBlocks<Format> ? 8 : 1][256];
+    if constexpr (kWholeBlocks<Format>) {
+      for (int r = 0; r < 8; r += 4) {
+        const Block* four[4];
+        for (int p = 0; p < 4; ++p) four[p] = &rows.template At<Block>(r + p, b);
+        Format::DecodeBlocks(four, decoded + r);
+      }
+    }
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; ++g) {
+      __m256i v[8];
+      for (int r = 0; r < 8; ++r) {
+        if constexpr (kWholeBlocks<Format>) {
+          v[r] = Bytes::Load(decoded[r] + g * 32);
+        } else {
+          v[r] = Format::Codes(rows.template At<Block>(r, b), g);
+        }
+      }
+      Lanes8::Transpose(v);
+      for (int i = 0; i < 8; ++i) {
+        if constexpr (Isa::kHasDot && kShifted) {
+          v[i] = _mm256_add_epi8(v[i], _mm256_set1_epi8(static_cast<char>(128 - Format::kOffset)));
+        }
+        Isa256Store(&panel->codes[g * 8 + i][lane], v[i]);
+      }
+    }
+  }
+  static void Isa256Store(void* p, __m256i x) { _mm256_store_si256(static_cast<__m256i*>(p), x); }
+
+  // Adds block b of kRows activation rows times the panel to `out`.
+  template <int kRows>
+  static void Multiply(const Panel& panel, const Int8Row256* x, int64_t b, float* out,
+                       int64_t out_stride) {
+    I sum[kRows];
+    const int8_t* q[kRows];
+    for (int r = 0; r < kRows; ++r) {
+      sum[r] = Isa::Zero();
+      q[r] = x[r].q + b * 256;
+    }
+    for (int g = 0; g < kGroups; ++g) {
+      const I scale = Isa::Load(panel.scales[g]);
+      if constexpr (Isa::kHasDot) {
+        I dot[kRows];
+        for (int r = 0; r < kRows; ++r) {
+          if constexpr (kShifted) {
+            const int32_t* shift = Format::kGroup == 32 ? x[r].shift32 : x[r].shift16;
+            dot[r] = Isa::Broadcast(shift + b * kGroups + g);
+          } else {
+            dot[r] = Isa::Zero();
+          }
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < kSteps; ++i) {
+          const I w = Isa::Load(panel.codes[g * kSteps + i]);
+          for (int r = 0; r < kRows; ++r) {
+            dot[r] = Isa::Dot(dot[r], w, Isa::Broadcast(q[r] + (g * kSteps + i) * 4));
+          }
+        }
+        for (int r = 0; r < kRows; ++r) sum[r] = Isa::Add(sum[r], Isa::Mul(dot[r], scale));
+      } else {
+        constexpr int kChain = Format::kHeadroom < kSteps ? Format::kHeadroom : kSteps;
+        static_assert(kSteps % kChain == 0);
+        for (int i = 0; i < kSteps; i += kChain) {
+          I pairs[kRows];
+          for (int r = 0; r < kRows; ++r) pairs[r] = Isa::Zero();
+#pragma GCC unroll 8
+          for (int j = 0; j < kChain; ++j) {
+            const I w = Isa::Load(panel.codes[g * kSteps + i + j]);
+            const I size = Format::kSigned ? Isa::Abs8(w) : w;
+            for (int r = 0; r < kRows; ++r) {
+              I a = Isa::Broadcast(q[r] + (g * kSteps + i + j) * 4);
+              if constexpr (Format::kSigned) a = Isa::Sign8(a, w);
+              const I pair = Isa::PairDot(size, a);
+              pairs[r] = j == 0 ? pair : Isa::Add16(pairs[r], pair);
+            }
+          }
+          for (int r = 0; r < kRows; ++r) sum[r] = Isa::MulAdd16(pairs[r], scale, sum[r]);
+        }
+      }
+    }
+    if constexpr (Format::kOffset != 0 && !Isa::kHasDot) {
+      for (int r = 0; r < kRows; ++r) {
+        I offset = Isa::Zero();
+        for (int g = 0; g < kGroups / 2; ++g) {
+          offset = Isa::MulAdd16(Isa::Load(panel.scale_pairs[g]),
+                                 Isa::Broadcast(x[r].sum16 + b * 16 + g * 2), offset);
+        }
+        sum[r] = Isa::Add(sum[r], Isa::Mul(offset, Isa::Set1(-Format::kOffset)));
+      }
+    }
+    const F d = Isa::LoadF(panel.d);
+    for (int r = 0; r < kRows; ++r) {
+      const F dx = Isa::Set1F(x[r].d[b]);
+      float* y = out + r * out_stride;
+      F value = Isa::MulAddF(Isa::MulF(d, dx), Isa::ToFloat(sum[r]), Isa::LoadF(y));
+      if constexpr (Format::kMins) {
+        const int16_t* sums = Format::kGroup == 32 ? x[r].sum32 : x[r].sum16;
+        I min = Isa::Zero();
+        for (int g = 0; g < kGroups / 2; ++g) {
+          min = Isa::MulAdd16(Isa::Load(panel.min_pairs[g]),
+                              Isa::Broadcast(sums + b * kGroups + g * 2), min);
+        }
+        value = Isa::NegMulAddF(Isa::MulF(Isa::LoadF(panel.dmin), dx), Isa::ToFloat(min), value);
+      }
+      Isa::StoreF(y, value);
+    }
+  }
+
+  static void Run(const ProductTile& tile);
+};
+
+template <typename Isa, typename Format>
+void Product256<Isa, Format>::Run(const ProductTile& tile) {
+  if (tile.row_count <= Isa::kFewRows) {
+    for (int o = 0; o < tile.outputs; o += 8) {
+      const EightRows rows(tile, o);
+      ForRowPieces<4>(tile.row_count, 0,
+                      [&]<int kRows>(int r) { FewRows<kRows>(rows, tile, o, r); });
+    }
+    return;
+  }
+  auto* panel = reinterpret_cast<Panel*>(tile.scratch);
+  Int8Row256 x[kMostTileRows];
+  for (int r = 0; r < tile.row_count; ++r) x[r] = Int8Row256::At(tile.rows[r], tile.inputs);
+  for (int o = 0; o < tile.outputs; o += kLanes) {
+    for (int r = 0; r < tile.row_count; ++r) {
+      for (int i = 0; i < kLanes; ++i) tile.out[r * tile.out_stride + o + i] = 0;
+    }
+    for (int64_t b = 0; b < tile.inputs / 256; ++b) {
+      // The next block of these rows, or the first one of the next kLanes rows.
+      const size_t ahead = (b + 1) * 256 < tile.inputs
+                               ? sizeof(Block)
+                               : kLanes * tile.weight_row_bytes - b * sizeof(Block);
+      for (int lane = 0; lane < kLanes; lane += 8) {
+        DecodeEight(EightRows(tile, o + lane), b, ahead, lane, panel);
+      }
+      ForRowPieces<Isa::kPanelRows>(tile.row_count, 0, [&]<int kRows>(int r) {
+        Multiply<kRows>(*panel, x + r, b, tile.out + r * tile.out_stride + o, tile.out_stride);
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace strata::compute
