@@ -4,13 +4,14 @@
 //   256 weights:  y = fma(d_w d_x, sum_g s[g] sum_i c_i q_i, y)
 //                 y = fma(-(dmin d_x), sum_g m[g] sum_i q_i, y)       if the format has minima
 //    32 weights:  y = fma(d_w d_x, sum_i c_i q_i, y),  y = fma(m d_x, sum_i q_i, y)
-// The sums over integers are exact, so only the float operations written here round, and their
-// order is fixed. Any way to arrange the integer part gives the same bits: there are two, on any
-// instruction set, and which one runs depends on the number of rows.
+// (or 16, if the format has a float scale for every 16). The sums over integers are exact, so only
+// the float operations written here round, and their order is fixed. Any way to arrange the integer
+// part gives the same bits; which one runs depends on the format and on the number of rows.
 //
-// FewRows: eight outputs and up to four rows at a time, lanes along the inputs, lanes summed once a
-// block. Weights are read along their rows, in the order of memory, because memory is the limit
-// when one stream decodes; only then are the terms of eight outputs turned into lanes.
+// FewRows (product256.h, product32.h): eight outputs and up to four rows at a time, lanes along the
+// inputs, lanes summed once a block. Weights are read along their rows, in the order of memory,
+// because memory is the limit when one stream decodes; only then are the terms of eight outputs
+// turned into lanes. Blocks of 16 bytes are turned into lanes at once (lane_product.h).
 //
 // Panels: kLanes outputs side by side, one a lane. A block of the weights is decoded to bytes in
 // the order [inputs / 4][output][4], and then used for every row: the activation's four bytes are
