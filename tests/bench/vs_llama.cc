@@ -2,14 +2,18 @@
 //
 //   vs_llama --model=FILE [--threads=2] [--prompt=512] [--generate=64] [--pairs=5]
 //
-// Prints both speeds and their ratio (median of the pairs). llama.cpp runs as its users run it: F16
-// K/V, flash attention, repacked weights, the CPU library it chooses itself for this processor.
+// Prints both speeds and their ratio (median of the pairs). Each runs as its users run it: Strata
+// as daemons (compute and its stores; the speeds are those that its responses report), llama.cpp
+// with F16 K/V, flash attention, repacked weights, the CPU library it chooses itself for this
+// processor.
 #include <iostream>
 
+#include "cli/compute_client.h"
+#include "cli/daemon_set.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
+#include "common/config/config.h"
 #include "tests/bench/speed.h"
-#include "tests/engine/local_engine.h"
 #include "tests/oracle/llama_model.h"
 
 #include "absl/flags/flag.h"
@@ -25,17 +29,11 @@ ABSL_FLAG(int32_t, pairs, 5, "Alternating runs of both engines.");
 namespace strata::bench {
 namespace {
 
-absl::StatusOr<Speed> RunStrata(compute::Engine& engine, const std::vector<uint32_t>& prompt) {
-  const auto run = [&](std::span<const uint32_t> tokens,
-                       uint32_t count) -> absl::StatusOr<v1::Finish> {
-    auto sink = std::make_shared<compute::CollectingSink>();
-    STRATA_RETURN_IF_ERROR(engine.Generate(compute::Request(tokens, count), sink).status());
-    STRATA_RETURN_IF_ERROR(sink->Wait());
-    return sink->finish();
-  };
+absl::StatusOr<Speed> RunStrata(cli::ComputeClient& compute, const std::vector<uint32_t>& prompt) {
   const uint32_t count = absl::GetFlag(FLAGS_generate);
-  STRATA_ASSIGN_OR_RETURN(const v1::Finish read, run(prompt, 1));
-  STRATA_ASSIGN_OR_RETURN(const v1::Finish wrote, run(std::span(prompt).first(1), count + 1));
+  STRATA_ASSIGN_OR_RETURN(const v1::Finish read, compute.Generate(prompt, 1));
+  STRATA_ASSIGN_OR_RETURN(const v1::Finish wrote,
+                          compute.Generate(std::span(prompt).first(1), count + 1));
   return Speed{1000 * static_cast<double>(prompt.size()) / read.timings().prompt_ms(),
                1000.0 * count / wrote.timings().generation_ms()};
 }
@@ -65,27 +63,36 @@ absl::Status Main() {
   if (oracle::LlamaLibrary::Get() == nullptr) {
     return absl::NotFoundError(oracle::LlamaLibrary::WhyMissing());
   }
-  v1::ComputeConfig config = compute::SmallConfig();
-  config.set_threads(static_cast<uint32_t>(absl::GetFlag(FLAGS_threads)));
-  config.set_spin_us(2000);
-  config.set_context_length(absl::GetFlag(FLAGS_prompt) + absl::GetFlag(FLAGS_generate) + 64);
-  config.set_max_sequences(1);
-  STRATA_ASSIGN_OR_RETURN(const auto runtime, compute::OpenLocal(path, config));
+  const int threads = absl::GetFlag(FLAGS_threads);
+  const uint32_t context = absl::GetFlag(FLAGS_prompt) + absl::GetFlag(FLAGS_generate) + 64;
+  v1::Config config;
+  config.set_model(path);
+  STRATA_ASSIGN_OR_RETURN(const cli::RuntimeFolder folder, cli::RuntimeFolder::Create());
+  config.set_runtime_dir(folder.path());
+  config.set_state_dir(folder.path());
+  config.mutable_compute()->set_context_length(context);
+  config.mutable_compute()->set_threads(static_cast<uint32_t>(threads));
+  STRATA_RETURN_IF_ERROR(config::FillDefaults(config));
+  STRATA_ASSIGN_OR_RETURN(
+      const cli::PrivateDaemons daemons,
+      cli::PrivateDaemons::Start(config, {"expertstore", "kvstore", "compute"}));
+  STRATA_ASSIGN_OR_RETURN(cli::ComputeClient compute,
+                          cli::ComputeClient::Connect(config.compute().listen(), config.tls()));
   oracle::LlamaModelOptions options;
-  options.threads = absl::GetFlag(FLAGS_threads);
-  options.context = config.context_length();
+  options.threads = threads;
+  options.context = context;
   options.f32_cache = false;
   options.flash_attention = true;
   options.repack_weights = true;
   STRATA_ASSIGN_OR_RETURN(const auto llama,
                           oracle::LlamaModel::Load(*oracle::LlamaLibrary::Get(), path, options));
   const std::vector<uint32_t> prompt = PromptTokens(
-      path, static_cast<uint32_t>(runtime->model().info().vocab_size), absl::GetFlag(FLAGS_prompt));
+      path, static_cast<uint32_t>(llama->vocabulary_size()), absl::GetFlag(FLAGS_prompt));
 
   std::vector<double> prompt_ratios, generation_ratios;
   std::vector<double> ours[2], theirs[2];
   for (int pair = 0; pair <= absl::GetFlag(FLAGS_pairs); ++pair) {
-    STRATA_ASSIGN_OR_RETURN(const Speed strata, RunStrata(runtime->engine(), prompt));
+    STRATA_ASSIGN_OR_RETURN(const Speed strata, RunStrata(compute, prompt));
     STRATA_ASSIGN_OR_RETURN(const Speed peer, RunLlama(*llama, prompt));
     if (pair == 0) continue;  // warms caches and page tables
     prompt_ratios.push_back(strata.prompt / peer.prompt);

@@ -102,8 +102,9 @@ absl::StatusOr<Tensor> CpuBackend::LoadWeight(std::span<const std::byte> bytes, 
                                                    A(NameOf(type)), " values does not have ",
                                                    bytes.size(), " bytes"));
   }
+  const std::span<const std::byte> kept = weights_.Keep(bytes);
   // Weights are only read; Tensor has one pointer for both directions.
-  return Tensor{type, rows, cols, *row_bytes, const_cast<std::byte*>(bytes.data())};
+  return Tensor{type, rows, cols, *row_bytes, const_cast<std::byte*>(kept.data())};
 }
 
 void CpuBackend::CopyToDevice(std::byte* device, std::span<const std::byte> host) {

@@ -19,11 +19,13 @@ struct CpuOptions {
   //   scalar  portable; quantised weights are decoded and multiplied by float activations
   //   avx2    x86-64 with AVX2, FMA and F16C; int8 activations for quantised weights
   //   avx512  as avx2, with AVX-512 F/BW/DQ/VL and VNNI
+  //   avx512vbmi  with VBMI besides: i-quants by lookups in registers
   std::string isa = "auto";
 };
 
-// Fails if a named instruction set is unknown or the processor lacks it. Weights are used where
-// they lie (LoadWeight copies nothing).
+// Fails if a named instruction set is unknown or the processor lacks it. LoadWeight copies
+// weights to huge pages while memory is plentiful (weight_memory.h); experts are used where they
+// lie.
 absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const CpuOptions& options);
 
 }  // namespace strata::compute

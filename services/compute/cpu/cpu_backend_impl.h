@@ -12,6 +12,7 @@
 #include "services/compute/cpu/kernels.h"
 #include "services/compute/cpu/scratch.h"
 #include "services/compute/cpu/thread_pool.h"
+#include "services/compute/cpu/weight_memory.h"
 #include "services/compute/ops/backend.h"
 
 namespace strata::compute {
@@ -87,6 +88,7 @@ class CpuBackend final : public Backend {
   const Kernels& kernels_;
   ThreadPool pool_;
   Scratch scratch_;
+  WeightMemory weights_;
   std::string description_;
 };
 
