@@ -51,14 +51,15 @@ absl::StatusOr<std::unique_ptr<ProductCase>> ProductCase::Create(Backend* backen
                                                                  const ProductShape& shape) {
   std::unique_ptr<ProductCase> product(new ProductCase(backend, shape));
   const std::span<const std::byte> one = product->weight();
-  // In one piece of huge pages, as an engine holds its weights.
+  // In one piece of huge pages, as the arena holds the weights of experts. (LoadWeight would keep
+  // them as long as the back end lives.)
   STRATA_ASSIGN_OR_RETURN(product->memory_,
                           backend->Allocate(one.size() * shape.matrices, "weights"));
   for (int i = 0; i < shape.matrices; ++i) {
     std::byte* at = product->memory_->data() + i * one.size();
     backend->CopyToDevice(at, one);
-    STRATA_ASSIGN_OR_RETURN(const Tensor weight, backend->LoadWeight({at, one.size()}, shape.type,
-                                                                     shape.outputs, shape.inputs));
+    Tensor weight = product->weight_.tensor;
+    weight.data = at;
     product->weights_.insert(product->weights_.end(), shape.repeats, weight);
   }
   return product;
