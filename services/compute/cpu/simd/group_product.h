@@ -69,8 +69,8 @@ struct GroupProduct {
       const F dx = Isa::Set1F(x[r].d[first / 32]);
       y[r] = Isa::MulAddF(Isa::MulF(d, dx), Isa::ToFloat(dot[r]), y[r]);
       if constexpr (Format::kMins) {
-        const F sum = Isa::Set1F(static_cast<float>(x[r].sum[first / 32]));
-        y[r] = Isa::MulAddF(Isa::MulF(min, dx), sum, y[r]);
+        const int32_t sum = x[r].sum[first / 32];
+        y[r] = Isa::MulAddF(Isa::MulF(min, dx), Isa::Set1F(static_cast<float>(sum)), y[r]);
       }
     }
   }

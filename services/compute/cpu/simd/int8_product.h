@@ -48,35 +48,48 @@ inline void PrefetchFar(const void* p, size_t bytes) {
 // Eight weight rows; those past the end of the tile repeat the last one, their results are unused.
 struct EightRows {
   const std::byte* row[8];
-  EightRows(const ProductTile& tile, int first) {
+  EightRows(const ProductTile& tile, int first) : row_bytes_(tile.weight_row_bytes) {
     for (int r = 0; r < 8; ++r) {
       const int o = first + r < tile.outputs ? first + r : tile.outputs - 1;
       row[r] = tile.weights + o * tile.weight_row_bytes;
     }
-    four_rows_ahead_ = 4 * tile.weight_row_bytes;
-    while (four_rows_ahead_ < kMemoryLatency) four_rows_ahead_ += 4 * tile.weight_row_bytes;
   }
   // The r-th row's block number `block`.
   template <typename Block>
   const Block& At(int r, int64_t block) const {
     return *reinterpret_cast<const Block*>(row[r] + block * sizeof(Block));
   }
-  // The weights stream past once. If rows are read one after another: asks for what memory holds
-  // some way after `count` blocks.
-  template <typename Block>
-  void Ahead(int r, int64_t block, int count) const {
-    Prefetch(row[r] + block * sizeof(Block) + kMemoryLatency, count * sizeof(Block));
-  }
-  // If four rows are read in turn, which the processor does not foresee: the same block of the row
-  // that takes this one's place.
-  template <typename Block>
-  void FourRowsAhead(int r, int64_t block) const {
-    Prefetch(row[r] + block * sizeof(Block) + four_rows_ahead_, sizeof(Block));
-  }
 
  private:
-  static constexpr size_t kMemoryLatency = 2048;  // bytes that are read while memory answers
-  size_t four_rows_ahead_;
+  friend class ReadAhead;
+  size_t row_bytes_;
+};
+
+// The weights of a few rows' product stream past once, in pieces: piece after piece of the eight
+// rows, each piece from all rows in turn. The processor foresees this only while a piece is a whole
+// row. This asks for the part that will be read kMemoryLatency bytes later.
+class ReadAhead {
+ public:
+  // The piece of [begin, end) bytes of rows of `size` bytes; the rows take turns in groups of
+  // `turn`.
+  ReadAhead(const EightRows& rows, size_t begin, size_t end, size_t size, int turn) {
+    int ahead = turn;
+    while (ahead < 8 && ahead * (end - begin) < kMemoryLatency) ahead += turn;
+    for (int r = 0; r < 8; ++r) {
+      if (r + ahead < 8) {
+        next_[r] = rows.row[r + ahead] + begin;
+      } else {  // the next piece, or the first one of the eight rows that follow
+        const std::byte* row = rows.row[r + ahead - 8];
+        next_[r] = end < size ? row + end : row + 8 * rows.row_bytes_;
+      }
+    }
+  }
+  // When `bytes` of row r are read, `offset` from the begin of the piece.
+  void operator()(int r, size_t offset, size_t bytes) const { Prefetch(next_[r] + offset, bytes); }
+
+ private:
+  static constexpr size_t kMemoryLatency = 2048;
+  const std::byte* next_[8];
 };
 
 // Calls fn<kRows>(first) for pieces of the rows: as many as the instruction set shares, then fewer.

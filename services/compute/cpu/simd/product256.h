@@ -93,7 +93,7 @@ struct Product256 {
 
   template <int kRows>
   static void FewRows(const EightRows& rows, const ProductTile& tile, int o, int first) {
-    constexpr int kChunk = 8;  // blocks
+    constexpr int kChunk = 32 / kRows;  // blocks; whole rows are read fastest
     const int64_t blocks = tile.inputs / 256;
     Int8Row256 x[kRows];
     __m256 y[kRows];
@@ -103,6 +103,8 @@ struct Product256 {
     }
     for (int64_t begin = 0; begin < blocks; begin += kChunk) {
       const int count = static_cast<int>(blocks - begin < kChunk ? blocks - begin : kChunk);
+      const ReadAhead ahead(rows, begin * sizeof(Block), (begin + count) * sizeof(Block),
+                            blocks * sizeof(Block), kWholeBlocks<Format> ? 4 : 1);
       Terms<kRows> terms[kChunk];
       if constexpr (kWholeBlocks<Format>) {
         for (int i = 0; i < 8; i += 4) {
@@ -110,7 +112,7 @@ struct Product256 {
             const Block* four[4];
             for (int p = 0; p < 4; ++p) {
               four[p] = &rows.template At<Block>(i + p, begin + k);
-              rows.FourRowsAhead<Block>(i + p, begin + k);
+              ahead(i + p, k * sizeof(Block), sizeof(Block));
             }
             __m256i dots[kRows][4];
             Format::template BlockDots<kRows>(four, x, begin + k, dots);
@@ -122,7 +124,7 @@ struct Product256 {
       } else {
         for (int i = 0; i < 8; ++i) {
           for (int k = 0; k < count; ++k) {
-            rows.Ahead<Block>(i, begin + k, 1);
+            ahead(i, k * sizeof(Block), sizeof(Block));
             BlockTerms<kRows>(rows.template At<Block>(i, begin + k), x, begin + k, i, &terms[k]);
           }
         }

@@ -101,7 +101,7 @@ struct Product32 {
 
   template <int kRows>
   static void FewRows(const EightRows& rows, const ProductTile& tile, int o, int first) {
-    constexpr int kChunk = 8;  // groups of eight blocks
+    constexpr int kChunk = 16 / kRows;  // groups of eight blocks; whole rows are read fastest
     const int64_t blocks = tile.inputs / 32;
     Int8Row32 x[kRows];
     __m256 y[kRows];
@@ -112,12 +112,15 @@ struct Product32 {
     for (int64_t begin = 0; begin < blocks; begin += kChunk * 8) {
       const int64_t left = blocks - begin;
       const int groups = static_cast<int>(left < kChunk * 8 ? (left + 7) / 8 : kChunk);
+      const int64_t end = left < kChunk * 8 ? blocks : begin + kChunk * 8;
+      const ReadAhead ahead(rows, begin * sizeof(Block), end * sizeof(Block),
+                            blocks * sizeof(Block), 1);
       Terms terms[kChunk][kRows][8];
       for (int i = 0; i < 8; ++i) {
         const Block* row = &rows.template At<Block>(i, begin);
         for (int g = 0; g < groups; ++g) {
           const int64_t b = begin + g * 8;
-          rows.Ahead<Block>(i, b, 8);
+          ahead(i, g * 8 * sizeof(Block), 8 * sizeof(Block));
           if (left - g * 8 >= 8) {  // a constant count makes shorter code
             EightBlocks<kRows>(row + g * 8, 8, x, b, &terms[g][0][i], 8);
           } else {
