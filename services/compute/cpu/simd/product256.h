@@ -13,10 +13,15 @@
 namespace strata::compute {
 namespace {
 
-// A format that decodes the blocks of four weight rows at a time, whole.
+// A format that decodes and multiplies the blocks of four weight rows at a time, whole.
 template <typename Format>
 inline constexpr bool kWholeBlocks = requires {
   &Format::DecodeBlocks;
+};
+// A format that multiplies a block with activations in an order of its own.
+template <typename Format>
+inline constexpr bool kWideDots = requires {
+  &Format::Arrange;
 };
 
 template <typename Isa, typename Format>
@@ -118,6 +123,26 @@ struct Product256 {
             Format::template BlockDots<kRows>(four, x, begin + k, dots);
             for (int r = 0; r < kRows; ++r) {
               for (int p = 0; p < 4; ++p) terms[k].dot[r][i + p] = dots[r][p];
+            }
+          }
+        }
+      } else if constexpr (kWideDots<Format>) {
+        alignas(64) int8_t arranged[kChunk][kRows][256];
+        for (int k = 0; k < count; ++k) {
+          for (int r = 0; r < kRows; ++r) {
+            Format::Arrange(x[r].q + (begin + k) * 256, arranged[k][r]);
+          }
+        }
+        for (int i = 0; i < 8; ++i) {
+          for (int k = 0; k < count; ++k) {
+            ahead(i, k * sizeof(Block), sizeof(Block));
+            __m256i dots[kRows];
+            __m256i mins[kRows];
+            Format::template WideDots<kRows>(rows.template At<Block>(i, begin + k), arranged[k], x,
+                                             begin + k, dots, mins);
+            for (int r = 0; r < kRows; ++r) {
+              terms[k].dot[r][i] = dots[r];
+              if constexpr (Format::kMins) terms[k].min[r][i] = mins[r];
             }
           }
         }
