@@ -134,7 +134,8 @@ absl::Status FillDefaults(v1::Config& config) {
 
   STRATA_RETURN_IF_ERROR(CheckOneOf("compute.kv_type", compute.kv_type(), {"f16", "f32"}));
   STRATA_RETURN_IF_ERROR(
-      CheckOneOf("compute.isa", compute.isa(), {"auto", "scalar", "avx2", "avx512", "avx512vbmi"}));
+      CheckOneOf("compute.isa", compute.isa(),
+                 {"auto", "scalar", "avx2", "avxvnni", "avx512", "avx512vbmi", "neon"}));
   if (expertstore.slice_bytes() % 4096 != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "expertstore.slice_bytes: ", expertstore.slice_bytes(), " is not a multiple of 4096"));

@@ -29,25 +29,18 @@ class HostBuffer final : public Buffer {
 };
 
 absl::StatusOr<const Kernels*> FindKernels(const std::string& isa) {
-  struct Choice {
-    std::string_view name;
-    bool available;
-    const Kernels& (*kernels)();
-  };
-  const Choice choices[] = {{"avx512vbmi", CpuHasVbmi(), &VbmiKernels},
-                            {"avx512", CpuHasAvx512(), &Avx512Kernels},
-                            {"avx2", CpuHasAvx2(), &Avx2Kernels},
-                            {"scalar", true, &ScalarKernels}};  // best first
-  for (const Choice& choice : choices) {
+  std::string names;
+  for (const KernelChoice& choice : KernelChoices()) {
+    absl::StrAppend(&names, ", ", A(choice.name));
     if (isa != "auto" && isa != choice.name) continue;
-    if (choice.available) return &choice.kernels();
+    if (choice.available()) return &choice.kernels();
     if (isa == choice.name) {
       return absl::FailedPreconditionError(
           absl::StrCat("this processor lacks the instruction set '", isa, "'; use 'auto'"));
     }
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "instruction set '", isa, "' is not one of: auto, scalar, avx2, avx512, avx512vbmi"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("instruction set '", isa, "' is not one of: auto", names));
 }
 
 constexpr int kMostThreads = 1024;

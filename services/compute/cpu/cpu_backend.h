@@ -18,6 +18,7 @@ struct CpuOptions {
   // "auto" takes the best the processor has; a name (kernels.h) insists.
   //   scalar  portable; quantised weights are decoded and multiplied by float activations
   //   avx2    x86-64 with AVX2, FMA and F16C; int8 activations for quantised weights
+  //   avxvnni as avx2, with AVX-VNNI
   //   avx512  as avx2, with AVX-512 F/BW/DQ/VL and VNNI
   //   avx512vbmi  with VBMI besides: i-quants by lookups in registers
   std::string isa = "auto";

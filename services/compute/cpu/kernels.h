@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "common/quant/tensor_type.h"
@@ -95,13 +96,20 @@ struct Kernels {
 // Portable code; the reference. Weights of quantised types are decoded to floats.
 const Kernels& ScalarKernels();
 
-// Kernels for processors with more; only to be called if CpuHas... says so. On other architectures
-// than x86-64 they do not exist and the answer is false.
-bool CpuHasAvx2();
+// Kernels for processors with more: those of the architecture that this is compiled for exist. Only
+// to be called if the entry of KernelChoices says that they are available.
 const Kernels& Avx2Kernels();
-bool CpuHasAvx512();
+const Kernels& AvxVnniKernels();
 const Kernels& Avx512Kernels();
-bool CpuHasVbmi();
 const Kernels& VbmiKernels();
+const Kernels& NeonKernels();
+
+struct KernelChoice {
+  std::string_view name;
+  bool (*available)();  // whether this processor can run them
+  const Kernels& (*kernels)();
+};
+// What this architecture has, best first; the last one is always available.
+std::span<const KernelChoice> KernelChoices();
 
 }  // namespace strata::compute

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "services/compute/cpu/cpu_backend.h"
+#include "services/compute/cpu/kernels.h"
 
 namespace strata::compute::testing {
 
@@ -19,8 +20,8 @@ inline std::unique_ptr<Backend> MakeBackend(const std::string& isa, int threads)
 
 inline std::vector<std::string> AvailableIsas() {
   std::vector<std::string> isas;
-  for (const char* isa : {"scalar", "avx2", "avx512", "avx512vbmi"}) {
-    if (MakeBackend(isa, 1) != nullptr) isas.emplace_back(isa);
+  for (const KernelChoice& choice : KernelChoices()) {
+    if (choice.available()) isas.emplace_back(choice.name);
   }
   return isas;
 }

@@ -3,13 +3,12 @@
 // like, become integer scales 2 s + 1 with a smaller d; powers of two, so nothing is rounded.
 #pragma once
 
-#include <immintrin.h>
-
 #include <cstdint>
 #include <cstring>
 
 #include "common/quant/blocks.h"
 #include "common/quant/codebooks.h"
+#include "services/compute/cpu/simd/intrinsics.h"
 #include "services/compute/cpu/simd/weight_formats.h"
 
 namespace strata::compute {

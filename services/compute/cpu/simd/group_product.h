@@ -16,8 +16,8 @@ struct GroupProduct {
   using I = typename Isa::I;
   using F = typename Isa::F;
   static constexpr int kSteps = Format::kGroup / 4;
-  // With a dot instruction, signed codes are made unsigned by adding 128.
-  static constexpr bool kAdd128 = Isa::kHasDot && Format::kSigned;
+  // With a dot instruction that wants it so, signed codes are made unsigned by adding 128.
+  static constexpr bool kAdd128 = Isa::kDotBias == 128 && Format::kSigned;
   // Codes then exceed c by this; the activations' shift, -128 * sum of q, undoes it.
   static constexpr int kExcess = kAdd128 ? 128 : Format::kOffset;
 

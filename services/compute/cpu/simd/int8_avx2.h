@@ -1,11 +1,11 @@
 // Integer vectors of eight 32-bit lanes for the products of int8 codes; AVX2.
 #pragma once
 
-#include <immintrin.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+
+#include "services/compute/cpu/simd/intrinsics.h"
 
 namespace strata::compute {
 
@@ -14,6 +14,7 @@ struct Int8Avx2 {
   static constexpr int kPanelRows = 4;    // activation rows that share a load of the panel
   static constexpr int kFewRows = 3;      // up to here, row by row beats panels
   static constexpr bool kHasDot = false;  // no u8 x s8 -> s32 instruction
+  static constexpr int kDotBias = 0;
   using I = __m256i;
   using F = __m256;
 

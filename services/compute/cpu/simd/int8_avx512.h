@@ -15,6 +15,7 @@ struct Int8Avx512 {
   static constexpr int kPanelRows = 8;
   static constexpr int kFewRows = 3;
   static constexpr bool kHasDot = true;
+  static constexpr int kDotBias = 128;  // what makes signed codes the unsigned factor of Dot
   using I = __m512i;
   using F = __m512;
 

@@ -1,7 +1,7 @@
 // Moving eight vectors of eight 32-bit lanes: sums across lanes and transposition.
 #pragma once
 
-#include <immintrin.h>
+#include "services/compute/cpu/simd/intrinsics.h"
 
 namespace strata::compute {
 namespace {

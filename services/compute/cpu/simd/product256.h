@@ -32,8 +32,9 @@ struct Product256 {
   static constexpr int kLanes = Isa::kLanes;
   static constexpr int kGroups = 256 / Format::kGroup;
   static constexpr int kSteps = Format::kGroup / 4;  // panel vectors of a group
-  // With a dot instruction codes are stored plus 128 where they can be negative; its undoing is a
-  // term of the activations alone ("shift").
+  // With a dot instruction codes are stored plus kDotBias (128, or 0 if the instruction takes
+  // signed factors) where they can be negative; its undoing is a term of the activations alone
+  // ("shift").
   static constexpr bool kShifted = Format::kSigned || Format::kOffset != 0;
 
   // ---- FewRows ----
@@ -254,7 +255,8 @@ struct Product256 {
       Lanes8::Transpose(v);
       for (int i = 0; i < 8; ++i) {
         if constexpr (Isa::kHasDot && kShifted) {
-          v[i] = _mm256_add_epi8(v[i], _mm256_set1_epi8(static_cast<char>(128 - Format::kOffset)));
+          v[i] = _mm256_add_epi8(
+              v[i], _mm256_set1_epi8(static_cast<char>(Isa::kDotBias - Format::kOffset)));
         }
         Isa256Store(&panel->codes[g * 8 + i][lane], v[i]);
       }
@@ -277,7 +279,7 @@ struct Product256 {
       if constexpr (Isa::kHasDot) {
         I dot[kRows];
         for (int r = 0; r < kRows; ++r) {
-          if constexpr (kShifted) {
+          if constexpr (kShifted && Isa::kDotBias != 0) {
             const int32_t* shift = Format::kGroup == 32 ? x[r].shift32 : x[r].shift16;
             dot[r] = Isa::Broadcast(shift + b * kGroups + g);
           } else {

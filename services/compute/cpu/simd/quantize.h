@@ -1,11 +1,10 @@
 // Activations to their int8 forms (activations.h) with 256-bit instructions.
 #pragma once
 
-#include <immintrin.h>
-
 #include <cstdint>
 
 #include "services/compute/cpu/activations.h"
+#include "services/compute/cpu/simd/intrinsics.h"
 
 namespace strata::compute {
 namespace {

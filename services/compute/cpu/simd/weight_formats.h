@@ -12,14 +12,13 @@
 // header, and the linker must not take one's code for the other.
 #pragma once
 
-#include <immintrin.h>
-
 #include <bit>
 #include <cstdint>
 #include <cstring>
 
 #include "common/quant/blocks.h"
 #include "common/quant/values4.h"
+#include "services/compute/cpu/simd/intrinsics.h"
 
 namespace strata::compute {
 namespace {
