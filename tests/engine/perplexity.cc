@@ -75,8 +75,11 @@ double Agreement::StandardError() const {
 }
 
 absl::StatusOr<Agreement> CompareOnText(const std::string& model, std::span<const uint32_t> tokens,
-                                        size_t piece) {
+                                        size_t piece, int threads) {
+  v1::ComputeConfig config = SmallConfig();
+  config.set_threads(static_cast<uint32_t>(threads));
   oracle::LlamaModelOptions options;
+  options.threads = threads;
   options.f32_cache = false;
   STRATA_ASSIGN_OR_RETURN(const auto llama,
                           oracle::LlamaModel::Load(*oracle::LlamaLibrary::Get(), model, options));
@@ -85,7 +88,7 @@ absl::StatusOr<Agreement> CompareOnText(const std::string& model, std::span<cons
     const auto part = tokens.subspan(begin, std::min(piece, tokens.size() - begin));
     const std::vector<int32_t> ids(part.begin(), part.end());
     STRATA_ASSIGN_OR_RETURN(const std::vector<float> theirs, llama->Logits(ids));
-    STRATA_ASSIGN_OR_RETURN(const std::vector<float> ours, AllLogits(model, SmallConfig(), part));
+    STRATA_ASSIGN_OR_RETURN(const std::vector<float> ours, AllLogits(model, config, part));
     const size_t vocab = ours.size() / part.size();
     for (size_t i = 0; i + 1 < part.size(); ++i) {
       const auto a = std::span(ours).subspan(i * vocab, vocab);

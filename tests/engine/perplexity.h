@@ -37,6 +37,6 @@ struct Agreement {
 // Both engines read the text in pieces of `piece` tokens, each from an empty context, with keys and
 // values in F16.
 absl::StatusOr<Agreement> CompareOnText(const std::string& model, std::span<const uint32_t> tokens,
-                                        size_t piece);
+                                        size_t piece, int threads = 2);
 
 }  // namespace strata::compute
