@@ -14,25 +14,38 @@
 namespace strata::compute {
 namespace {
 
+// The masks of eight signs by their seven-bit index: the eighth makes the number of signs even.
+struct EvenSignMasks {
+  uint64_t mask[128];
+  constexpr EvenSignMasks() : mask() {
+    for (int i = 0; i < 128; ++i) {
+      int parity = 0;
+      for (int bit = 0; bit < 7; ++bit) {
+        if ((i >> bit & 1) == 0) continue;
+        mask[i] |= uint64_t{0xff} << 8 * bit;
+        parity ^= 1;
+      }
+      if (parity != 0) mask[i] |= uint64_t{0xff} << 56;
+    }
+  }
+};
+inline constexpr EvenSignMasks kEvenSigns;
+
 struct Codebook {
   static uint32_t Load2(const void* p) {
     uint16_t x;
     std::memcpy(&x, p, sizeof(x));
     return x;
   }
-  // Four 7-bit sign indices to 32 signs: the eighth sign makes the number in its byte even.
-  static uint32_t EvenSigns(uint32_t indices) {
-    uint32_t x = (indices & 0x7f) | (indices << 1 & 0x7f00) | (indices << 2 & 0x7f0000) |
-                 (indices << 3 & 0x7f000000);
-    uint32_t parity = x ^ (x >> 4 & 0x0f0f0f0f);
-    parity ^= parity >> 2 & 0x03030303;
-    parity ^= parity >> 1 & 0x01010101;
-    x |= (parity & 0x01010101) << 7;
-    return x;
+  // The signs of four times eight weights, bytes of 0 or 255, from four 7-bit sign indices.
+  static __m256i EvenSigns(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    return Entries(kEvenSigns.mask, a, b, c, d);
   }
-  // -x where the bit is set.
-  static __m256i Negate(__m256i x, uint32_t signs) {
-    const __m256i set = Bytes::SetBits(signs);
+  static __m256i EvenSigns(uint32_t word) {  // four indices from bit 0 up
+    return EvenSigns(word & 127, word >> 7 & 127, word >> 14 & 127, word >> 21 & 127);
+  }
+  // -x where the byte is 255.
+  static __m256i Negate(__m256i x, __m256i set) {
     return _mm256_sub_epi8(_mm256_xor_si256(x, set), set);
   }
   static __m256i Entries(const uint64_t* grid, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
@@ -95,14 +108,10 @@ struct FormatIQ2XS : CodebookFormat {
   }
   static __m256i Codes(const Block& b, int g) {
     uint32_t q[4];
-    uint32_t signs = 0;
-    for (int l = 0; l < 4; ++l) {
-      q[l] = Codebook::Load2(b.qs + 4 * g + l);
-      signs |= q[l] >> 9 << 7 * l;
-    }
+    for (int l = 0; l < 4; ++l) q[l] = Codebook::Load2(b.qs + 4 * g + l);
     const __m256i v =
         Codebook::Entries(quant::kIq2XsGrid, q[0] & 511, q[1] & 511, q[2] & 511, q[3] & 511);
-    return Codebook::Negate(v, Codebook::EvenSigns(signs));
+    return Codebook::Negate(v, Codebook::EvenSigns(q[0] >> 9, q[1] >> 9, q[2] >> 9, q[3] >> 9));
   }
 };
 
@@ -120,7 +129,7 @@ struct FormatIQ2S : CodebookFormat {
     const __m256i v =
         Codebook::Entries(quant::kIq2SGrid, q[0] | (high << 8 & 0x300), q[1] | (high << 6 & 0x300),
                           q[2] | (high << 4 & 0x300), q[3] | (high << 2 & 0x300));
-    return Codebook::Negate(v, Bytes::Load4(b.qs + 32 + 4 * g));
+    return Codebook::Negate(v, Bytes::SetBits(Bytes::Load4(b.qs + 32 + 4 * g)));
   }
 };
 
@@ -148,14 +157,19 @@ struct FormatIQ3S : CodebookFormat {
     return Codebook::OddScales(_mm_cvtsi32_si128(static_cast<int>(Bytes::Load4(b.scales))));
   }
   static __m256i Codes(const Block& b, int g) {
-    const uint8_t* q = b.qs + 8 * g;
-    const uint32_t high = b.qh[g];
-    const auto entry = [q, high](int i) {
-      return static_cast<int>(quant::kIq3SGrid[q[i] | (high << (8 - i) & 0x100)]);
-    };
+    // Eight low bytes with a bit of qh above each.
+    const __m128i bit = _mm_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m128i set =
+        _mm_cmpeq_epi16(_mm_and_si128(_mm_set1_epi16(static_cast<int16_t>(b.qh[g])), bit), bit);
+    const __m128i low =
+        _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(b.qs + 8 * g)));
+    alignas(16) uint16_t index[8];
+    _mm_store_si128(reinterpret_cast<__m128i*>(index),
+                    _mm_or_si128(low, _mm_and_si128(set, _mm_set1_epi16(0x100))));
+    const auto entry = [&index](int i) { return static_cast<int>(quant::kIq3SGrid[index[i]]); };
     const __m256i v = _mm256_setr_epi32(entry(0), entry(1), entry(2), entry(3), entry(4), entry(5),
                                         entry(6), entry(7));
-    return Codebook::Negate(v, Bytes::Load4(b.signs + 4 * g));
+    return Codebook::Negate(v, Bytes::SetBits(Bytes::Load4(b.signs + 4 * g)));
   }
 };
 
@@ -202,12 +216,16 @@ struct FormatIQ1M : CodebookFormat {
     return _mm256_mul_ps(_mm256_cvtph_ps(Bytes::Load16(half)), _mm256_set1_ps(0.125f));
   }
   static __m128i Scales(const Block& b) {
-    alignas(16) int8_t scales[16];
-    for (int g = 0; g < 16; ++g) {
-      const uint32_t word = Codebook::Load2(b.scales + g / 4 * 2);
-      scales[g] = static_cast<int8_t>(2 * (word >> 3 * (g % 4) & 7) + 1);
-    }
-    return Bytes::Load16(scales);
+    // Four times three bits in each of four words: as doublewords, shifted to the lowest byte.
+    const __m128i words =
+        _mm_cvtepu16_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(b.scales)));
+    const __m128i seven = _mm_set1_epi32(7);
+    const __m128i first = _mm_and_si128(words, seven);
+    const __m128i second = _mm_slli_epi32(_mm_and_si128(_mm_srli_epi32(words, 3), seven), 8);
+    const __m128i third = _mm_slli_epi32(_mm_and_si128(_mm_srli_epi32(words, 6), seven), 16);
+    const __m128i fourth = _mm_slli_epi32(_mm_and_si128(_mm_srli_epi32(words, 9), seven), 24);
+    const __m128i s = _mm_or_si128(_mm_or_si128(first, second), _mm_or_si128(third, fourth));
+    return _mm_add_epi8(_mm_add_epi8(s, s), _mm_set1_epi8(1));
   }
   static __m256i Codes(const Block& b, int g) {
     const uint8_t* q = b.qs + 4 * g;
@@ -215,11 +233,11 @@ struct FormatIQ1M : CodebookFormat {
     const __m256i v =
         Codebook::Entries(quant::kIq1SGrid, q[0] | (qh << 8 & 0x700), q[1] | (qh << 4 & 0x700),
                           q[2] | (qh & 0x700), q[3] | (qh >> 4 & 0x700));
-    const auto shift = [qh](int l) {
-      return (qh >> (4 * l + 3) & 1) != 0 ? -1 : 0x0101010101010101;
-    };
-    return _mm256_add_epi8(FormatIQ1S::Times8(v),
-                           _mm256_setr_epi64x(shift(0), shift(1), shift(2), shift(3)));
+    // The top bits of the four nibbles say where the shift is -1.
+    const __m256i bit = _mm256_setr_epi64x(0x8, 0x80, 0x800, 0x8000);
+    const __m256i down = _mm256_cmpeq_epi64(
+        _mm256_and_si256(_mm256_set1_epi64x(static_cast<int64_t>(qh)), bit), bit);
+    return _mm256_add_epi8(FormatIQ1S::Times8(v), _mm256_or_si256(down, _mm256_set1_epi8(1)));
   }
 };
 
