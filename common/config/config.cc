@@ -106,9 +106,11 @@ absl::Status FillDefaults(v1::Config& config) {
   if (gateway.max_connections() == 0) gateway.set_max_connections(512);
   if (gateway.max_queue() == 0) gateway.set_max_queue(64);
   if (gateway.heartbeat_ms() == 0) gateway.set_heartbeat_ms(10'000);
+  if (gateway.splice().empty()) gateway.set_splice("off");
 
   v1::ComputeConfig& compute = *config.mutable_compute();
   if (compute.kv_type().empty()) compute.set_kv_type("f16");
+  if (!compute.has_splice_budget()) compute.set_splice_budget(0.15f);
   if (compute.isa().empty()) compute.set_isa("auto");
   if (compute.max_sequences() == 0) compute.set_max_sequences(8);
   if (compute.chunk_tokens() == 0) compute.set_chunk_tokens(512);
@@ -132,6 +134,7 @@ absl::Status FillDefaults(v1::Config& config) {
   if (gateway.kvstore().empty()) gateway.set_kvstore(kvstore.listen());
   if (gateway.expertstore().empty()) gateway.set_expertstore(expertstore.listen());
 
+  STRATA_RETURN_IF_ERROR(CheckOneOf("gateway.splice", gateway.splice(), {"off", "safe", "fast"}));
   STRATA_RETURN_IF_ERROR(CheckOneOf("compute.kv_type", compute.kv_type(), {"f16", "f32"}));
   STRATA_RETURN_IF_ERROR(
       CheckOneOf("compute.isa", compute.isa(),

@@ -3,68 +3,18 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstring>
 #include <map>
 
 #include "common/base/status.h"
+#include "common/quant/decode.h"
 #include "tests/engine/local_engine.h"
+#include "tests/engine/memory_store.h"
 #include "tests/oracle/random_model.h"
 
 namespace strata::compute {
 namespace {
-
-// Keeps blocks in memory, as a kvstore would.
-class MemoryStore final : public StateStore {
- public:
-  void Restore(const v1::RestorePlan& plan, std::string_view,
-               absl::FunctionRef<bool(std::vector<std::byte>)> take) override {
-    for (const v1::BlockRef& ref : plan.blocks()) {
-      std::vector<std::byte> bytes;
-      {
-        const std::lock_guard lock(mutex_);
-        const auto it = blocks_.find(ref.id());
-        if (it == blocks_.end()) return;
-        bytes = it->second.bytes;
-      }
-      if (!take(std::move(bytes))) return;
-    }
-  }
-  void Save(SavedBlock block) override {
-    const std::lock_guard lock(mutex_);
-    blocks_[block.id.ToString()] = std::move(block);
-  }
-  bool connected() const override { return true; }
-
-  // What kvstore's Plan would answer for these tokens.
-  v1::RestorePlan Plan(const Runtime& runtime, std::span<const uint32_t> tokens) {
-    const std::lock_guard lock(mutex_);
-    v1::RestorePlan plan;
-    state::BlockId id = state::RootId(runtime.fingerprint().hash(), runtime.layout().hash(), "");
-    constexpr size_t kBlock = KvCache::kPageTokens;
-    for (size_t first = 0; first + kBlock <= tokens.size(); first += kBlock) {
-      id = state::ChildId(id, tokens.subspan(first, kBlock));
-      const auto it = blocks_.find(id.ToString());
-      if (it == blocks_.end()) break;
-      v1::BlockRef& ref = *plan.add_blocks();
-      ref.set_id(id.ToString());
-      ref.set_first_token(static_cast<uint32_t>(first));
-      ref.set_tokens(kBlock);
-      plan.set_reused_tokens(static_cast<uint32_t>(first + kBlock));
-    }
-    return plan;
-  }
-  void DropAllBut(size_t count) {
-    const std::lock_guard lock(mutex_);
-    while (blocks_.size() > count) blocks_.erase(std::prev(blocks_.end()));
-  }
-  size_t size() {
-    const std::lock_guard lock(mutex_);
-    return blocks_.size();
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<std::string, SavedBlock> blocks_;
-};
 
 class EngineTest : public testing::Test {
  protected:
@@ -244,6 +194,181 @@ TEST_F(EngineTest, TheLastPromptTokenIsAlwaysComputed) {
   ASSERT_TRUE(second->Wait().ok());
   EXPECT_EQ(second->tokens(), first->tokens());
   EXPECT_EQ(second->finish().usage().cached_tokens(), 64u);
+}
+
+// Two prompts with the same 300 tokens behind beginnings of 60 and 97 tokens.
+class SpliceTest : public EngineTest {
+ protected:
+  static constexpr uint32_t kOldFirst = 60, kFirst = 97, kTokens = 250;
+  void SetUp() override {
+    EngineTest::SetUp();
+    const std::vector<uint32_t> text = Prompt(300);
+    old_prompt_.assign(kOldFirst, 5);
+    prompt_.assign(kFirst, 9);
+    for (std::vector<uint32_t>* prompt : {&old_prompt_, &prompt_}) {
+      for (const uint32_t t : text) prompt->push_back(t);
+    }
+  }
+  std::shared_ptr<CollectingSink> Answer(const std::vector<uint32_t>& prompt,
+                                         const v1::RestorePlan& plan = {}, double budget = -1) {
+    v1::GenerateRequest request = Request(prompt, 20);
+    request.set_save_state(true);
+    *request.mutable_restore() = plan;
+    if (budget >= 0) request.set_splice_budget(static_cast<float>(budget));
+    auto sink = std::make_shared<CollectingSink>();
+    EXPECT_TRUE(engine().Generate(request, sink).ok());
+    EXPECT_TRUE(sink->Wait().ok());
+    return sink;
+  }
+  v1::RestorePlan Move(v1::SpliceMode mode) {
+    return store_.Move(*runtime_, old_prompt_, kOldFirst, kTokens, kFirst, mode);
+  }
+  // The saved state of prompt_ of one lineage, page by page.
+  std::vector<SavedBlock> SavedOf(state::Lineage lineage) {
+    std::vector<SavedBlock> found(prompt_.size() / KvCache::kPageTokens);
+    for (const auto& [id, block] : store_.blocks()) {
+      const bool ours =
+          std::equal(block.tokens.begin(), block.tokens.end(), prompt_.begin() + block.first_token);
+      const size_t page = block.first_token / KvCache::kPageTokens;
+      if (ours && block.lineage == lineage && page < found.size()) found[page] = block;
+    }
+    return found;
+  }
+  std::vector<uint32_t> old_prompt_, prompt_;
+};
+
+// The state of layer 0 depends on token and position alone: moved rows are what reading gives.
+TEST_F(SpliceTest, MovedRowsEqualReadOnesInLayerZero) {
+  for (const char* type : {"f32", "f16"}) {
+    v1::ComputeConfig config = SmallConfig();
+    config.set_kv_type(type);
+    runtime_.reset();
+    store_.DropAllBut(0);
+    Open(config);
+    Answer(old_prompt_);
+    const auto spliced = Answer(prompt_, Move(v1::SPLICE_FAST));
+    EXPECT_EQ(spliced->finish().usage().cached_tokens(), kTokens);
+    EXPECT_EQ(spliced->finish().usage().spliced_tokens(), kTokens);
+    Answer(prompt_);
+    const std::vector<SavedBlock> moved = SavedOf(state::Lineage::kFast);
+    const std::vector<SavedBlock> read = SavedOf(state::Lineage::kExact);
+    EXPECT_TRUE(moved[0].bytes.empty()) << "the page before the run is exact";
+    const v1::StateComponent& keys = runtime_->layout().components(0);
+    const TensorType element = std::string(type) == "f32" ? TensorType::kF32 : TensorType::kF16;
+    const size_t part = size_t{keys.row_bytes()} * KvCache::kPageTokens;
+    const auto width = static_cast<int64_t>(part / (element == TensorType::kF32 ? 4 : 2));
+    for (size_t page = 1; page < moved.size(); ++page) {
+      ASSERT_FALSE(moved[page].bytes.empty()) << page;
+      ASSERT_FALSE(read[page].bytes.empty()) << page;
+      std::vector<float> a(static_cast<size_t>(width)), b(a);
+      quant::DecodeRow(element, moved[page].bytes.data(), a.data(), width);
+      quant::DecodeRow(element, read[page].bytes.data(), b.data(), width);
+      for (size_t i = 0; i < a.size(); ++i) {
+        const double step = element == TensorType::kF32 ? 2e-6 : 2e-3;
+        ASSERT_NEAR(a[i], b[i], step * (1 + std::abs(b[i]))) << type << " page " << page;
+      }
+      EXPECT_EQ(std::memcmp(moved[page].bytes.data() + part, read[page].bytes.data() + part, part),
+                0)
+          << "values do not turn";
+      EXPECT_NE(moved[page].bytes, read[page].bytes) << "layer 1 saw another text";
+    }
+  }
+}
+
+TEST_F(SpliceTest, ReadingEverythingAgainIsExact) {
+  Open(SmallConfig());
+  const auto expected = Answer(prompt_);
+  store_.DropAllBut(0);
+  Answer(old_prompt_);
+  const auto again = Answer(prompt_, Move(v1::SPLICE_SAFE), 1);
+  EXPECT_EQ(again->tokens(), expected->tokens());
+  EXPECT_EQ(again->finish().usage().spliced_tokens(), 0u);
+  EXPECT_EQ(again->finish().usage().cached_tokens(), 0u);
+  for (const SavedBlock& block : SavedOf(state::Lineage::kExact)) {
+    EXPECT_FALSE(block.bytes.empty()) << "nothing approximate is in it";
+  }
+}
+
+TEST_F(SpliceTest, SafeReadsItsBudgetAgain) {
+  Open(SmallConfig());
+  Answer(old_prompt_);
+  const auto safe = Answer(prompt_, Move(v1::SPLICE_SAFE), 0.2);
+  EXPECT_EQ(safe->finish().usage().spliced_tokens(), kTokens - kTokens / 5);
+  EXPECT_EQ(safe->finish().usage().cached_tokens(), kTokens - kTokens / 5);
+  EXPECT_EQ(safe->tokens().size(), 20u);
+  // What a chunk holds does not matter.
+  v1::ComputeConfig config = SmallConfig();
+  config.set_chunk_tokens(7);
+  runtime_.reset();
+  Open(config);
+  EXPECT_EQ(Answer(prompt_, Move(v1::SPLICE_SAFE), 0.2)->tokens(), safe->tokens());
+}
+
+// The next turn of a spliced conversation goes on from its state and says that it is approximate.
+TEST_F(SpliceTest, ASplicedConversationGoesOn) {
+  Open(SmallConfig());
+  Answer(old_prompt_);
+  const auto first = Answer(prompt_, Move(v1::SPLICE_FAST));
+  v1::RestorePlan plan;
+  state::BlockId parent =
+      state::RootId(runtime_->fingerprint().hash(), runtime_->layout().hash(), "");
+  state::Lineage lineage = state::Lineage::kExact;
+  for (uint32_t at = 0; at + KvCache::kPageTokens < prompt_.size(); at += KvCache::kPageTokens) {
+    const auto own = std::span(prompt_).subspan(at, KvCache::kPageTokens);
+    const auto next = at == 0 ? state::Lineage::kExact : state::Lineage::kFast;
+    parent = state::ChildId(parent, lineage, next, own);
+    lineage = next;
+    v1::BlockRef& ref = *plan.add_blocks();
+    ref.set_id(parent.ToString());
+    ref.set_first_token(at);
+    ref.set_tokens(KvCache::kPageTokens);
+    ref.set_lineage(static_cast<v1::Lineage>(next));
+  }
+  plan.set_reused_tokens(384);
+  const size_t stored = store_.size();
+  const auto second = Answer(prompt_, plan);
+  EXPECT_EQ(second->tokens(), first->tokens());
+  EXPECT_EQ(second->finish().usage().cached_tokens(), 384u);
+  EXPECT_EQ(second->finish().usage().spliced_tokens(), 320u) << "all but the first page";
+  EXPECT_EQ(store_.size(), stored) << "its blocks are known by the same names";
+}
+
+// Rows that are put back where they came from are the ones that are there.
+TEST_F(SpliceTest, MovingByNothingIsExact) {
+  Open(SmallConfig());
+  const auto expected = Answer(old_prompt_);
+  v1::RestorePlan plan = store_.Plan(*runtime_, old_prompt_);
+  while (plan.blocks_size() > 1) plan.mutable_blocks()->RemoveLast();
+  plan.set_reused_tokens(KvCache::kPageTokens);
+  *plan.mutable_runs() = store_.Move(*runtime_, old_prompt_, 70, 200, 70, v1::SPLICE_FAST).runs();
+  plan.set_splice(v1::SPLICE_FAST);
+  const auto moved = Answer(old_prompt_, plan);
+  EXPECT_EQ(moved->tokens(), expected->tokens());
+  EXPECT_EQ(moved->finish().usage().cached_tokens(), 264u);
+  EXPECT_EQ(moved->finish().usage().spliced_tokens(), 200u);
+}
+
+TEST_F(SpliceTest, WhatCannotBeMovedIsRead) {
+  Open(SmallConfig());
+  const auto expected = Answer(prompt_);
+  store_.DropAllBut(0);
+  Answer(old_prompt_);
+  const auto is_exact = [&](const v1::RestorePlan& plan) {
+    const auto sink = Answer(prompt_, plan);
+    EXPECT_EQ(sink->tokens(), expected->tokens());
+    EXPECT_EQ(sink->finish().usage().cached_tokens(), 0u);
+  };
+  v1::RestorePlan plan = Move(v1::SPLICE_OFF);
+  is_exact(plan);
+  plan = Move(v1::SPLICE_FAST);
+  plan.mutable_runs(0)->set_tokens(300);  // to the last token
+  is_exact(plan);
+  plan = Move(v1::SPLICE_FAST);
+  plan.mutable_runs(0)->mutable_blocks()->RemoveLast();
+  is_exact(plan);
+  plan = Move(v1::SPLICE_SAFE);
+  store_.DropAllBut(0);
+  is_exact(plan);
 }
 
 TEST_F(EngineTest, StoppingEndsEverythingOnce) {

@@ -1,5 +1,6 @@
 #include "tests/engine/local_engine.h"
 
+#include <cstring>
 #include <utility>
 
 #include "common/base/status.h"
@@ -71,6 +72,7 @@ v1::ComputeConfig SmallConfig() {
   config.set_spin_us(100);
   config.set_max_sequences(4);
   config.set_chunk_tokens(512);
+  config.set_splice_budget(0.15f);
   config.set_context_length(2048);
   return config;
 }
@@ -92,31 +94,59 @@ absl::StatusOr<std::vector<uint32_t>> GenerateGreedy(Engine& engine,
   return sink->tokens();
 }
 
+namespace {
+
+// What a score request produces, joined.
+struct CollectScores final : ScoreSink {
+  void OnScores(const v1::ScoreChunk& chunk) override {
+    scores.logprobs.insert(scores.logprobs.end(), chunk.logprobs().begin(), chunk.logprobs().end());
+    scores.argmax.insert(scores.argmax.end(), chunk.argmax().begin(), chunk.argmax().end());
+    distribution += chunk.distribution();
+  }
+  void OnFinish(const absl::Status& s) override {
+    const std::lock_guard lock(mutex);
+    status = s;
+    changed.notify_all();
+  }
+  absl::Status Wait() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return status.has_value(); });
+    return *status;
+  }
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::optional<absl::Status> status;
+  Scores scores;
+  std::string distribution;
+};
+
+}  // namespace
+
 absl::StatusOr<Scores> ScoreTokens(Engine& engine, std::span<const uint32_t> tokens) {
-  struct Collect final : ScoreSink {
-    void OnScores(const v1::ScoreChunk& chunk) override {
-      scores.logprobs.insert(scores.logprobs.end(), chunk.logprobs().begin(),
-                             chunk.logprobs().end());
-      scores.argmax.insert(scores.argmax.end(), chunk.argmax().begin(), chunk.argmax().end());
-    }
-    void OnFinish(const absl::Status& s) override {
-      const std::lock_guard lock(mutex);
-      status = s;
-      changed.notify_all();
-    }
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::optional<absl::Status> status;
-    Scores scores;
-  };
-  auto sink = std::make_shared<Collect>();
+  auto sink = std::make_shared<CollectScores>();
   v1::ScoreRequest request;
   for (const uint32_t t : tokens) request.mutable_tokens()->add_ids(t);
   STRATA_RETURN_IF_ERROR(engine.Score(std::move(request), sink).status());
-  std::unique_lock lock(sink->mutex);
-  sink->changed.wait(lock, [&] { return sink->status.has_value(); });
-  STRATA_RETURN_IF_ERROR(*sink->status);
+  STRATA_RETURN_IF_ERROR(sink->Wait());
   return sink->scores;
+}
+
+absl::StatusOr<std::vector<float>> ScoreDistribution(Engine& engine,
+                                                     std::span<const uint32_t> tokens, size_t first,
+                                                     const v1::RestorePlan& plan,
+                                                     double splice_budget) {
+  auto sink = std::make_shared<CollectScores>();
+  v1::ScoreRequest request;
+  for (const uint32_t t : tokens) request.mutable_tokens()->add_ids(t);
+  request.set_first_position(static_cast<uint32_t>(first));
+  *request.mutable_restore() = plan;
+  request.set_splice_budget(static_cast<float>(splice_budget));
+  request.set_distribution(true);
+  STRATA_RETURN_IF_ERROR(engine.Score(std::move(request), sink).status());
+  STRATA_RETURN_IF_ERROR(sink->Wait());
+  std::vector<float> values(sink->distribution.size() / sizeof(float));
+  std::memcpy(values.data(), sink->distribution.data(), values.size() * sizeof(float));
+  return values;
 }
 
 absl::StatusOr<std::vector<float>> AllLogits(const std::string& model,

@@ -59,6 +59,13 @@ struct Scores {
 };
 absl::StatusOr<Scores> ScoreTokens(Engine& engine, std::span<const uint32_t> tokens);
 
+// Log-probabilities of the whole vocabulary [positions][vocabulary] for positions first to
+// size - 2; what the plan restores lies before `first`.
+absl::StatusOr<std::vector<float>> ScoreDistribution(Engine& engine,
+                                                     std::span<const uint32_t> tokens, size_t first,
+                                                     const v1::RestorePlan& plan,
+                                                     double splice_budget);
+
 // Logits of all positions, straight from the model without an engine.
 absl::StatusOr<std::vector<float>> AllLogits(const std::string& model,
                                              const v1::ComputeConfig& config,

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "common/quant/decode.h"
 #include "services/compute/cpu/cpu_backend_impl.h"
 #include "services/compute/cpu/product_tiles.h"
 
@@ -81,6 +82,33 @@ void CpuBackend::StoreKv(const Tensor& k, const Tensor& v, std::span<const int32
       assert(slots[t] >= 0 && slots[t] < pool.k.rows);
       store(FloatRow(k, t), pool.k, slots[t]);
       store(FloatRow(v, t), pool.v, slots[t]);
+    }
+  });
+}
+
+void CpuBackend::RotateKeys(const KvPool& pool, std::span<const int32_t> slots,
+                            const Tensor& cos_sin, RopeStyle style) {
+  assert(cos_sin.rows == 1 && cos_sin.cols <= pool.head_dim);
+  scratch_.Reset();
+  const float* angles = FloatRow(cos_sin, 0);
+  const int64_t pairs = cos_sin.cols / 2;
+  const int64_t width = pool.k.cols;
+  const PerWorker rows = TakePerWorker(static_cast<size_t>(width) * sizeof(float));
+  const auto count = static_cast<int64_t>(slots.size());
+  ForRows(count, width * 4, [&](int64_t begin, int64_t end, int worker) {
+    for (int64_t i = begin; i < end; ++i) {
+      std::byte* stored = pool.k.data + slots[i] * pool.k.row_bytes;
+      const bool half = pool.k.type == TensorType::kF16;
+      float* keys = reinterpret_cast<float*>(half ? rows(worker) : stored);
+      if (half) quant::DecodeRow(TensorType::kF16, stored, keys, width);
+      for (int64_t h = 0; h < width; h += pool.head_dim) {
+        if (style == RopeStyle::kInterleaved) {
+          Rotate(keys + h, keys + h + 1, 2, pairs, angles);
+        } else {
+          Rotate(keys + h, keys + h + pairs, 1, pairs, angles);
+        }
+      }
+      if (half) kernels_.to_half(keys, width, reinterpret_cast<uint16_t*>(stored));
     }
   });
 }

@@ -48,6 +48,8 @@ class CpuBackend final : public Backend {
                 const Tensor& cos_sin, RopeStyle style) override;
   void StoreKv(const Tensor& k, const Tensor& v, std::span<const int32_t> slots,
                const KvPool& pool) override;
+  void RotateKeys(const KvPool& pool, std::span<const int32_t> slots, const Tensor& cos_sin,
+                  RopeStyle style) override;
   void Attention(const Tensor& q, const AttentionRows& rows, const KvPool& pool, float scale,
                  int window, const Tensor& out) override;
 

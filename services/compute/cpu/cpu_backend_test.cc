@@ -219,6 +219,59 @@ TEST_P(Ops, CombineAddsInOrder) {
 
 // Two sequences with shuffled pages. Rows may come in any mixture; every row is compared with
 // double precision, and its bits with those of a call of its own.
+// Keys stored for one place and turned on are those stored for the other place.
+TEST_P(Ops, RotatedKeysAreThoseOfTheOtherPlace) {
+  constexpr int kRows = 7;
+  constexpr int kHeads = 3;
+  constexpr int kHead = 20;  // of which 12 dimensions are rotated
+  Owned frequency = MakeTensor(kF32, 1, 6);
+  for (int i = 0; i < 6; ++i) frequency.Row(0)[i] = std::pow(10000.0f, -i / 6.0f);
+  const auto backend = Make();
+  const Owned x = RandomFloats(kRows, kHeads * kHead, 8);
+  const std::vector<int32_t> slots = {9, 2, 0, 5, 1, 8, 3};
+  for (const TensorType type : {kF32, TensorType::kF16}) {
+    for (const RopeStyle style : {RopeStyle::kInterleaved, RopeStyle::kHalves}) {
+      for (const int shift : {-1234, -1, 1, 40000}) {
+        const auto stored_at = [&](int first) {
+          Owned k = MakeTensor(type, 10, kHeads * kHead);
+          const Owned v = MakeTensor(type, 10, kHeads * kHead);
+          Owned turned = x;
+          std::vector<int32_t> positions(kRows);
+          std::iota(positions.begin(), positions.end(), first);
+          const Owned table = MakeTensor(kF32, kRows, 12);
+          backend->RopeTable(positions, frequency.tensor, 1.25f, table.tensor);
+          backend->NormRope(turned.tensor, kHead, {}, 0, table.tensor, style);
+          backend->StoreKv(turned.tensor, turned.tensor, slots,
+                           {k.tensor, v.tensor, 10, kHeads, kHead});
+          return k;
+        };
+        const Owned moved = stored_at(50'000);
+        const Owned expected = stored_at(50'000 + shift);
+        const Owned before = moved;
+        const Owned table = MakeTensor(kF32, 1, 12);
+        backend->RopeTable(std::vector<int32_t>{shift}, frequency.tensor, 1, table.tensor);
+        backend->RotateKeys({moved.tensor, moved.tensor, 10, kHeads, kHead}, slots, table.tensor,
+                            style);
+        const auto value = [&](const Owned& k, int64_t row, int64_t i) {
+          float out[kHeads * kHead];
+          quant::DecodeRow(type, k.tensor.data + row * k.tensor.row_bytes, out, kHeads * kHead);
+          return out[i];
+        };
+        const double step = type == kF32 ? 2e-6 : 4e-3;  // angles in F32; two roundings to halves
+        for (int64_t row = 0; row < 10; ++row) {
+          const bool listed = std::find(slots.begin(), slots.end(), row) != slots.end();
+          for (int64_t i = 0; i < kHeads * kHead; ++i) {
+            EXPECT_NEAR(value(moved, row, i), value(expected, row, i), step);
+            if (!listed || i % kHead >= 12) {
+              EXPECT_EQ(value(moved, row, i), value(before, row, i));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 struct AttentionCase {
   TensorType type;
   int head_dim;

@@ -116,11 +116,23 @@ absl::StatusOr<RequestHandle> Engine::Score(v1::ScoreRequest request,
   std::unique_ptr<Sequence> sequence = impl_->NewSequence(request.tokens(), request.request_id());
   const int room =
       std::min(impl_->options.context_length, impl_->parts.kv->pages() * KvCache::kPageTokens);
+  const uint32_t restored = request.restore().runs().empty()
+                                ? request.restore().reused_tokens()
+                                : request.restore().runs().rbegin()->first_token() +
+                                      request.restore().runs().rbegin()->tokens();
+  if (restored > request.first_position()) {
+    return absl::InvalidArgumentError(absl::StrCat("scores from position ",
+                                                   request.first_position(), " on need what is ",
+                                                   "restored up to ", restored));
+  }
   if (sequence->prompt_tokens > room) {
     return absl::InvalidArgumentError(absl::StrCat("the text has ", sequence->prompt_tokens,
                                                    " tokens, the context holds ", room));
   }
   sequence->max_total_tokens = sequence->prompt_tokens;
+  // Restored alike, whatever is done with the rest.
+  *sequence->request.mutable_restore() = std::move(*request.mutable_restore());
+  if (request.has_splice_budget()) sequence->request.set_splice_budget(request.splice_budget());
   sequence->score = std::move(request);
   sequence->score_sink = std::move(sink);
   return impl_->Submit(std::move(sequence));

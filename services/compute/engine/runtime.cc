@@ -66,6 +66,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Open(std::unique_ptr<gguf::Mod
   }
   runtime->options_.max_sequences = static_cast<int>(config.max_sequences());
   runtime->options_.chunk_tokens = static_cast<int>(config.chunk_tokens());
+  runtime->options_.splice_budget = config.splice_budget();
   STRATA_RETURN_IF_ERROR(runtime->PlanMemory(config));
   runtime->fingerprint_ = FingerprintOf(*runtime->file_);
   runtime->layout_ = DescribeLayout(runtime->kv_->shape(), KvCache::kPageTokens);

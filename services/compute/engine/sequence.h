@@ -12,6 +12,7 @@
 #include "services/compute/engine/response_sink.h"
 #include "services/compute/engine/sampler.h"
 #include "services/compute/engine/scheduler.h"
+#include "services/compute/engine/splice.h"
 #include "strata/v1/compute.pb.h"
 
 namespace strata::compute {
@@ -24,7 +25,7 @@ struct Sequence {
 
   std::vector<uint32_t> tokens;  // prompt, then what was generated
   int prompt_tokens = 0;         // of `tokens`; includes resumed ones
-  int computed = 0;              // tokens whose K/V exist
+  int computed = 0;              // number of tokens whose K/V exist: the first ones, unless spliced
   int max_total_tokens = 0;
   std::vector<int32_t> pages;
 
@@ -42,12 +43,26 @@ struct Sequence {
   // Saving: blocks [0, saved_blocks) of this sequence are known to the store.
   int saved_blocks = 0;
   state::BlockId last_block;
+  state::Lineage lineage = state::Lineage::kExact;  // of last_block
+
+  size_t restored_blocks = 0;  // that came from the store, the prefix's and the runs'
+  SpliceState splice;
 
   Clock::time_point submitted, admitted, first_token;
   uint64_t hits_before = 0, misses_before = 0;
 
   bool scoring() const { return score_sink != nullptr; }
   int total() const { return static_cast<int>(tokens.size()); }
+  // Tokens before which all K/V exist.
+  int frontier() const {
+    return splice.next_unread < splice.unread.size() ? splice.unread[splice.next_unread] : computed;
+  }
+  // Position of the `i`-th row that is computed next.
+  int NextPosition(int i) const {
+    return splice.next_unread < splice.unread.size()
+               ? splice.unread[splice.next_unread + static_cast<size_t>(i)]
+               : computed + i;
+  }
 };
 
 }  // namespace strata::compute

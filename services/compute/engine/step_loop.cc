@@ -15,6 +15,7 @@ using std::chrono::milliseconds;
 // How long a step waits for an expert store that is being restarted before its requests fail.
 constexpr milliseconds kExpertStorePatience{60'000};
 constexpr milliseconds kExpertStoreRetry{500};
+constexpr size_t kMaxDistributionBytes = 1 << 20;
 
 double Milliseconds(Clock::duration d) {
   return std::chrono::duration<double, std::milli>(d).count();
@@ -53,6 +54,7 @@ absl::StatusOr<std::unique_ptr<StepLoop>> StepLoop::Create(const Engine::Parts& 
       parts.backend->Allocate(parts.model->ScratchBytes(rows),
                               absl::StrCat("activations of ", rows, " tokens a step")));
   loop->scratch_.emplace(std::span(loop->activations_->data(), loop->activations_->size()));
+  loop->splicer_.emplace(parts, *loop->scratch_, options.chunk_tokens, options.splice_budget);
   const int64_t vocab = parts.model->info().vocab_size;
   const int logit_rows = std::max(options.max_sequences + 1, kScoreRows);
   STRATA_ASSIGN_OR_RETURN(loop->logits_memory_,
@@ -104,7 +106,9 @@ bool StepLoop::HandleMessages(bool wait) {
 
 void StepLoop::Handle(SubmitMessage message) {
   Sequence& sequence = *message.sequence;
-  const int reusable = static_cast<int>(sequence.request.restore().reused_tokens());
+  splicer_->Prepare(sequence);
+  int reusable = static_cast<int>(sequence.request.restore().reused_tokens());
+  for (const MovedRows& piece : sequence.splice.pieces) reusable += piece.rows;
   scheduler_.Enqueue({sequence.id, sequence.request.client(), sequence.prompt_tokens, reusable,
                       sequence.max_total_tokens},
                      NowSeconds());
@@ -122,24 +126,46 @@ void StepLoop::Handle(const CancelMessage& message) {
 void StepLoop::Handle(const RestoredBlockMessage& message) {
   restorer_->BlockConsumed();
   Sequence* sequence = Find(message.id);
-  if (sequence == nullptr || message.bytes.size() != parts_.kv->BlockBytes()) return;
-  const int block = sequence->computed / KvCache::kPageTokens;
+  if (sequence == nullptr) return;
+  const auto prefix = static_cast<size_t>(sequence->request.restore().blocks_size());
+  const size_t index = sequence->restored_blocks++;
+  if (message.bytes.size() != parts_.kv->BlockBytes()) return;
+  if (index < prefix) {
+    TakePrefixBlock(*sequence, static_cast<int>(index), message.bytes);
+  } else if (index - prefix < sequence->splice.pieces.size()) {
+    splicer_->TakeBlock(*sequence, index - prefix, message.bytes);
+  }
+}
+
+void StepLoop::TakePrefixBlock(Sequence& sequence, int block, std::span<const std::byte> bytes) {
+  // A block behind one that could not be used is of no use either.
+  if (block * KvCache::kPageTokens != sequence.computed) return;
   const auto first = static_cast<size_t>(block) * KvCache::kPageTokens;
   // The last prompt token is always computed: its logits are needed.
-  if (static_cast<int>(first) + KvCache::kPageTokens >= sequence->prompt_tokens) return;
-  parts_.kv->WritePage(sequence->pages[static_cast<size_t>(block)], message.bytes);
-  sequence->computed += KvCache::kPageTokens;
-  sequence->saved_blocks = block + 1;
-  sequence->last_block = state::ChildId(
-      sequence->last_block, std::span(sequence->tokens).subspan(first, KvCache::kPageTokens));
+  if (static_cast<int>(first) + KvCache::kPageTokens >= sequence.prompt_tokens) return;
+  parts_.kv->WritePage(sequence.pages[static_cast<size_t>(block)], bytes);
+  sequence.computed += KvCache::kPageTokens;
+  sequence.saved_blocks = block + 1;
+  const auto lineage =
+      static_cast<state::Lineage>(sequence.request.restore().blocks(block).lineage());
+  sequence.last_block =
+      state::ChildId(sequence.last_block, sequence.lineage, lineage,
+                     std::span(sequence.tokens).subspan(first, KvCache::kPageTokens));
+  sequence.lineage = lineage;
+  if (lineage != state::Lineage::kExact) sequence.splice.spliced_tokens += KvCache::kPageTokens;
 }
 
 void StepLoop::Handle(const RestoreDoneMessage& message) {
   Sequence* sequence = Find(message.id);
   if (sequence == nullptr) return;
-  sequence->cached_tokens = sequence->computed;
-  scheduler_.StartReading(sequence->id, sequence->computed);
-  SendProgress(*sequence);
+  splicer_->Begin(*sequence);
+  StartReading(*sequence);
+}
+
+void StepLoop::StartReading(Sequence& sequence) {
+  sequence.cached_tokens = sequence.computed;
+  scheduler_.StartReading(sequence.id, sequence.computed);
+  SendProgress(sequence);
 }
 
 void StepLoop::AdmitWaiting() {
@@ -155,8 +181,9 @@ void StepLoop::AdmitWaiting() {
       sequence.hits_before = counters.hits;
       sequence.misses_before = counters.misses;
     }
-    if (restorer_ && sequence.request.restore().blocks_size() > 0) {
-      restorer_->Start(*id, sequence.request.restore(), sequence.request_id);
+    const v1::RestorePlan& plan = sequence.request.restore();
+    if (restorer_ && (plan.blocks_size() > 0 || plan.runs_size() > 0)) {
+      restorer_->Start(*id, plan, sequence.request_id);
     } else {
       scheduler_.StartReading(*id, 0);
     }
@@ -164,7 +191,18 @@ void StepLoop::AdmitWaiting() {
   }
 }
 
-void StepLoop::RunPlan(const StepPlan& plan) {
+void StepLoop::RunPlan(const StepPlan& wanted) {
+  StepPlan plan = wanted;
+  if (plan.chunk) {
+    Sequence& sequence = *Find(plan.chunk->sequence);
+    if (sequence.splice.probing) {
+      // Before any of its prompt can be read it must be known what.
+      plan.chunk.reset();
+      splicer_->Probe(sequence);
+      if (!sequence.splice.probing) StartReading(sequence);
+      if (plan.empty()) return;
+    }
+  }
   absl::Status status = RunRows(plan);
   if (status.ok()) return;
   // An expert could not be read. Only requests whose tokens are routed to it have to fail: run each
@@ -191,7 +229,8 @@ absl::Status StepLoop::RunRows(const StepPlan& plan) {
     const Sequence& sequence = *Find(scheduled.sequence);
     const auto table = static_cast<int32_t>(page_tables_.size());
     page_tables_.emplace_back(sequence.pages);
-    for (int position = scheduled.first; position < scheduled.first + scheduled.count; ++position) {
+    for (int i = 0; i < scheduled.count; ++i) {
+      const int position = sequence.NextPosition(i);
       const int32_t page = sequence.pages[static_cast<size_t>(position / KvCache::kPageTokens)];
       row_tokens_.push_back(static_cast<int32_t>(sequence.tokens[static_cast<size_t>(position)]));
       row_positions_.push_back(position);
@@ -257,10 +296,13 @@ void StepLoop::AfterDecode(Step& step, const StepPlan& plan) {
 
 void StepLoop::AfterChunk(Step& step, const ScheduledRow& chunk, int first_row) {
   Sequence& sequence = *Find(chunk.sequence);
+  if (sequence.scoring()) ScoreChunk(step, sequence, chunk.count, first_row);
   sequence.computed += chunk.count;
+  if (!sequence.splice.unread.empty()) {
+    sequence.splice.next_unread += static_cast<size_t>(chunk.count);
+  }
   prompt_tokens_ += static_cast<uint64_t>(chunk.count);
   if (sequence.scoring()) {
-    ScoreChunk(step, sequence, chunk, first_row);
     if (sequence.computed == sequence.prompt_tokens) Finish(sequence.id, absl::OkStatus(), {});
     return;
   }
@@ -275,12 +317,23 @@ void StepLoop::AfterChunk(Step& step, const ScheduledRow& chunk, int first_row) 
   Emit(sequence, host);
 }
 
-void StepLoop::ScoreChunk(Step& step, Sequence& sequence, const ScheduledRow& chunk,
-                          int first_row) {
+void StepLoop::ScoreChunk(Step& step, Sequence& sequence, int rows, int first_row) {
   const size_t vocab = static_cast<size_t>(logits_.cols);
   const int top = static_cast<int>(sequence.score.top_logprobs());
-  for (int begin = 0; begin < chunk.count; begin += kScoreRows) {
-    const int count = std::min(kScoreRows, chunk.count - begin);
+  // Nothing behind first_position is restored, so from there on positions have no gaps.
+  int begin = 0;
+  while (begin < rows &&
+         sequence.NextPosition(begin) < static_cast<int>(sequence.score.first_position())) {
+    ++begin;
+  }
+  // A message with whole distributions must not become too large.
+  const int most =
+      sequence.score.distribution()
+          ? std::clamp(static_cast<int>(kMaxDistributionBytes / (vocab * sizeof(float))), 1,
+                       kScoreRows)
+          : kScoreRows;
+  for (; begin < rows; begin += most) {
+    const int count = std::min(most, rows - begin);
     logit_rows_.resize(static_cast<size_t>(count));
     for (int i = 0; i < count; ++i) logit_rows_[static_cast<size_t>(i)] = first_row + begin + i;
     const Tensor logits = logits_.Rows(0, count);
@@ -289,9 +342,9 @@ void StepLoop::ScoreChunk(Step& step, Sequence& sequence, const ScheduledRow& ch
     parts_.backend->CopyToHost(std::as_writable_bytes(host), logits.data);
 
     v1::ScoreChunk result;
-    result.set_first_position(static_cast<uint32_t>(chunk.first + begin));
+    result.set_first_position(static_cast<uint32_t>(sequence.NextPosition(begin)));
     for (int i = 0; i < count; ++i) {
-      const int next = chunk.first + begin + i + 1;
+      const int next = sequence.NextPosition(begin + i) + 1;
       if (next >= sequence.total()) break;  // nothing follows the last token
       const std::span<const float> row = host.subspan(static_cast<size_t>(i) * vocab, vocab);
       const auto token = static_cast<int32_t>(sequence.tokens[static_cast<size_t>(next)]);
@@ -302,6 +355,14 @@ void StepLoop::ScoreChunk(Step& step, Sequence& sequence, const ScheduledRow& ch
           static_cast<uint32_t>(std::max_element(row.begin(), row.end()) - row.begin()));
       if (top > 0) {
         SetProbabilities(p, likely, *result.add_top());
+      }
+      if (sequence.score.distribution()) {
+        const float normalizer = p.logprob - row[static_cast<size_t>(token)];
+        for (const float l : row) {
+          const float logprob = l + normalizer;
+          result.mutable_distribution()->append(reinterpret_cast<const char*>(&logprob),
+                                                sizeof(logprob));
+        }
       }
     }
     sequence.score_sink->OnScores(result);
@@ -354,7 +415,7 @@ void StepLoop::Emit(Sequence& sequence, std::span<float> logits) {
 
 void StepLoop::SaveFullBlocks(Sequence& sequence) {
   if (parts_.store == nullptr || !sequence.request.save_state()) return;
-  for (; (sequence.saved_blocks + 1) * KvCache::kPageTokens <= sequence.computed;
+  for (int end; (end = (sequence.saved_blocks + 1) * KvCache::kPageTokens) <= sequence.frontier();
        ++sequence.saved_blocks) {
     const auto first = static_cast<size_t>(sequence.saved_blocks) * KvCache::kPageTokens;
     SavedBlock block;
@@ -364,7 +425,12 @@ void StepLoop::SaveFullBlocks(Sequence& sequence) {
         sequence.tokens.begin() + static_cast<ptrdiff_t>(first),
         sequence.tokens.begin() + static_cast<ptrdiff_t>(first + KvCache::kPageTokens));
     block.parent = sequence.last_block;
-    block.id = sequence.last_block = state::ChildId(block.parent, block.tokens);
+    block.lineage = sequence.splice.first_spliced < end
+                        ? std::max(sequence.lineage, sequence.splice.lineage)
+                        : sequence.lineage;
+    block.id = sequence.last_block =
+        state::ChildId(block.parent, sequence.lineage, block.lineage, block.tokens);
+    sequence.lineage = block.lineage;
     block.bytes.resize(parts_.kv->BlockBytes());
     parts_.kv->ReadPage(sequence.pages[static_cast<size_t>(sequence.saved_blocks)], block.bytes);
     parts_.store->Save(std::move(block));
@@ -377,6 +443,7 @@ void StepLoop::SendProgress(Sequence& sequence) {
   progress.set_prompt_tokens(static_cast<uint32_t>(sequence.prompt_tokens));
   progress.set_read_tokens(static_cast<uint32_t>(sequence.computed));
   progress.set_cached_tokens(static_cast<uint32_t>(sequence.cached_tokens));
+  progress.set_spliced_tokens(static_cast<uint32_t>(sequence.splice.spliced_tokens));
   progress.set_queue_position(
       static_cast<uint32_t>(scheduler_.QueuePosition(sequence.id, NowSeconds())));
   sequence.sink->OnProgress(progress);
@@ -392,6 +459,7 @@ void StepLoop::FinishGenerating(Sequence& sequence, v1::Finish::Reason reason,
   usage.set_prompt_tokens(static_cast<uint32_t>(sequence.prompt_tokens - resumed));
   usage.set_cached_tokens(
       static_cast<uint32_t>(std::min(sequence.cached_tokens, sequence.prompt_tokens - resumed)));
+  usage.set_spliced_tokens(static_cast<uint32_t>(sequence.splice.spliced_tokens));
   usage.set_completion_tokens(static_cast<uint32_t>(sequence.generated + resumed));
   v1::Timings& timings = *finish.mutable_timings();
   timings.set_queue_ms(Milliseconds(sequence.admitted - sequence.submitted));

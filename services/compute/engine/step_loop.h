@@ -11,6 +11,7 @@
 #include "services/compute/engine/inbox.h"
 #include "services/compute/engine/restorer.h"
 #include "services/compute/engine/scheduler.h"
+#include "services/compute/engine/splicer.h"
 
 #include "absl/status/statusor.h"
 
@@ -40,15 +41,18 @@ class StepLoop {
   void Handle(const RestoredBlockMessage& message);
   void Handle(const RestoreDoneMessage& message);
 
+  void TakePrefixBlock(Sequence& sequence, int block, std::span<const std::byte> bytes);
+  void StartReading(Sequence& sequence);
+
   void AdmitWaiting();
-  void RunPlan(const StepPlan& plan);
+  void RunPlan(const StepPlan& wanted);
   // Forward and everything after it for the rows of one plan; on an error nothing has changed and
   // the same plan may be tried again.
   absl::Status RunRows(const StepPlan& plan);
   absl::Status ForwardPatiently(Step& step);
   void AfterDecode(Step& step, const StepPlan& plan);
   void AfterChunk(Step& step, const ScheduledRow& chunk, int first_row);
-  void ScoreChunk(Step& step, Sequence& sequence, const ScheduledRow& chunk, int first_row);
+  void ScoreChunk(Step& step, Sequence& sequence, int rows, int first_row);
   void Emit(Sequence& sequence, std::span<float> logits);
   void SaveFullBlocks(Sequence& sequence);
   void SendProgress(Sequence& sequence);
@@ -68,6 +72,7 @@ class StepLoop {
 
   std::unique_ptr<Buffer> activations_;
   std::optional<Scratch> scratch_;
+  std::optional<Splicer> splicer_;
   std::unique_ptr<Buffer> logits_memory_;
   Tensor logits_;
   std::vector<float> host_logits_;

@@ -77,6 +77,17 @@ size_t AttentionBlock::ScratchBytes(const AttentionShape& shape, int rows) {
          2 * Scratch::Bytes(rows, kv_width);
 }
 
+void AttentionBlock::Keys(Step& step, std::span<float> keys) const {
+  Backend& backend = step.backend;
+  const Scratch::Scope scope(step.scratch);
+  const Tensor h = step.scratch.Take(step.rows(), shape_.hidden_size);
+  const Tensor k = step.scratch.Take(step.rows(), k_.rows);
+  backend.RmsNorm(step.x, norm_, shape_.norm_eps, h);
+  backend.MatMul(h, std::array{k_}, std::array{k_bias_}, std::array{k}, /*accumulate=*/false);
+  backend.NormRope(k, shape_.head_dim, k_norm_, shape_.norm_eps, step.cos_sin, shape_.rope_style);
+  backend.CopyToHost(std::as_writable_bytes(keys), k.data);
+}
+
 void AttentionBlock::Forward(Step& step) const {
   Backend& backend = step.backend;
   const Scratch::Scope scope(step.scratch);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "services/compute/models/step.h"
 #include "services/compute/models/weights.h"
@@ -36,6 +37,8 @@ class AttentionBlock {
                                              int layer);
 
   void Forward(Step& step) const;
+  // The keys that Forward would store for step.x, copied to the host [rows, kv_heads * head_dim].
+  void Keys(Step& step, std::span<float> keys) const;
   static size_t ScratchBytes(const AttentionShape& shape, int rows);
 
  private:

@@ -19,6 +19,7 @@ class DecoderEnds {
   // Embeds the step's tokens into step.x and computes step.cos_sin. Both are taken from the step's
   // scratch and stay until the caller's scope ends.
   void Begin(Step& step) const;
+  const Rope& rope() const { return rope_; }
   void Logits(Step& step, std::span<const int32_t> rows, const Tensor& logits) const;
 
   // Of Begin and of one Logits call with up to `rows` rows.

@@ -42,6 +42,16 @@ class Model {
   // again), Unavailable while the expert store is away (worth another try).
   virtual absl::Status Forward(Step& step) = 0;
 
+  // The next two only if kv_shape().keys_turn.
+  //
+  // Turns the stored keys of the given K/V slots, in all layers, to positions `shift` further on.
+  virtual void MoveKeys(Backend& backend, KvCache& kv, Scratch& scratch,
+                        std::span<const int32_t> slots, int shift) const = 0;
+  // Runs the step's rows through the layers before `layer`, storing their K/V there, and writes the
+  // keys that they would get in `layer` to `keys` [rows, kv width] without storing them. Fails like
+  // Forward.
+  virtual absl::Status FreshKeys(Step& step, int layer, std::span<float> keys) = 0;
+
   // logits[i] = output head applied to row rows[i] of step.x. Callable many times after Forward.
   virtual void Logits(Step& step, std::span<const int32_t> rows, const Tensor& logits) = 0;
 };

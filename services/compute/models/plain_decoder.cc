@@ -34,8 +34,8 @@ class PlainDecoder final : public Model {
   const ModelInfo& info() const override { return spec_.info; }
 
   KvShape kv_shape() const override {
-    return {spec_.info.layers, spec_.attention.kv_heads, spec_.attention.head_dim,
-            TensorType::kF16};
+    return {spec_.info.layers, spec_.attention.kv_heads, spec_.attention.head_dim, TensorType::kF16,
+            /*keys_turn=*/true};
   }
 
   size_t ScratchBytes(int rows) const override {
@@ -47,14 +47,23 @@ class PlainDecoder final : public Model {
 
   absl::Status Forward(Step& step) override {
     ends_.Begin(step);
-    for (Layer& layer : layers_) {
-      layer.attention.Forward(step);
-      if (MoeBlock* moe = std::get_if<MoeBlock>(&layer.feed_forward)) {
-        STRATA_RETURN_IF_ERROR(moe->Forward(step));
-      } else {
-        std::get<FfnBlock>(layer.feed_forward).Forward(step);
-      }
+    return ForwardLayers(step, layers_.size());
+  }
+
+  void MoveKeys(Backend& backend, KvCache& kv, Scratch& scratch, std::span<const int32_t> slots,
+                int shift) const override {
+    const Scratch::Scope scope(scratch);
+    const Tensor cos_sin = scratch.Take(1, ends_.rope().rotary());
+    ends_.rope().FillShift(backend, shift, cos_sin);
+    for (int layer = 0; layer < spec_.info.layers; ++layer) {
+      backend.RotateKeys(kv.Layer(layer), slots, cos_sin, spec_.attention.rope_style);
     }
+  }
+
+  absl::Status FreshKeys(Step& step, int layer, std::span<float> keys) override {
+    ends_.Begin(step);
+    STRATA_RETURN_IF_ERROR(ForwardLayers(step, static_cast<size_t>(layer)));
+    layers_[static_cast<size_t>(layer)].attention.Keys(step, keys);
     return absl::OkStatus();
   }
 
@@ -67,6 +76,19 @@ class PlainDecoder final : public Model {
     AttentionBlock attention;
     std::variant<FfnBlock, MoeBlock> feed_forward;
   };
+
+  // step.x through the first `count` layers.
+  absl::Status ForwardLayers(Step& step, size_t count) {
+    for (Layer& layer : std::span(layers_).first(count)) {
+      layer.attention.Forward(step);
+      if (MoeBlock* moe = std::get_if<MoeBlock>(&layer.feed_forward)) {
+        STRATA_RETURN_IF_ERROR(moe->Forward(step));
+      } else {
+        std::get<FfnBlock>(layer.feed_forward).Forward(step);
+      }
+    }
+    return absl::OkStatus();
+  }
 
   DecoderSpec spec_;
   DecoderEnds ends_;

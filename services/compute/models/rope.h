@@ -46,6 +46,10 @@ class Rope {
                  const Tensor& cos_sin) const {
     backend.RopeTable(positions, inv_freq_, magnitude_, cos_sin);
   }
+  // The rotation that leads from any position p to p + shift; keys have their magnitude already.
+  void FillShift(Backend& backend, int32_t shift, const Tensor& cos_sin) const {
+    backend.RopeTable(std::span(&shift, 1), inv_freq_, 1, cos_sin);
+  }
 
  private:
   std::unique_ptr<Buffer> memory_;

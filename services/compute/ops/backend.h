@@ -120,6 +120,11 @@ class Backend {
   // Row t of k and v goes to pool row slots[t] (= page * page_tokens + slot).
   virtual void StoreKv(const Tensor& k, const Tensor& v, std::span<const int32_t> slots,
                        const KvPool& pool) = 0;
+  // Turns the keys of the given pool rows on by one rotation: the first cos_sin.cols dimensions of
+  // every head by the angles of cos_sin, a single row. Arithmetic in F32, rounded once to the
+  // pool's type. A row may be listed only once.
+  virtual void RotateKeys(const KvPool& pool, std::span<const int32_t> slots, const Tensor& cos_sin,
+                          RopeStyle style) = 0;
   // out[t] = softmax(scale * q[t] K^T) V per query head; query head h reads K/V head
   // h / (heads / kv_heads). window = 0: no limit. q and out: [tokens, heads * head_dim].
   virtual void Attention(const Tensor& q, const AttentionRows& rows, const KvPool& pool,

@@ -129,6 +129,7 @@ bool KvClient::SendBatch(const std::deque<SavedBlock>& batch) {
         header.mutable_tokens()->mutable_ids()->Assign(block.tokens.begin(), block.tokens.end());
         header.set_parent(block.parent.ToString());
         header.set_bytes(block.bytes.size());
+        header.set_lineage(static_cast<v1::Lineage>(block.lineage));
       }
       const size_t count = std::min(kChunkBytes, block.bytes.size() - offset);
       message.set_data(block.bytes.data() + offset, count);

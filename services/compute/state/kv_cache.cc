@@ -1,10 +1,12 @@
 #include "services/compute/state/kv_cache.h"
 
+#include <algorithm>
 #include <cassert>
 #include <utility>
 
 #include "common/base/checked.h"
 #include "common/base/status.h"
+#include "common/quant/decode.h"
 
 namespace strata::compute {
 
@@ -75,6 +77,34 @@ void KvCache::WritePage(int32_t page, std::span<const std::byte> block) {
       backend_.CopyToDevice(PartAddress(layer, part, page), block.subspan(at, PartBytes()));
     }
   }
+}
+
+void KvCache::WriteRows(std::span<const int32_t> pages, int position,
+                        std::span<const std::byte> block, int first_row, int rows) {
+  assert(block.size() == BlockBytes() && first_row + rows <= kPageTokens);
+  const size_t row_bytes = StoredRowBytes();
+  while (rows > 0) {
+    const int slot = position % kPageTokens;
+    const int count = std::min(rows, kPageTokens - slot);
+    const int32_t page = pages[static_cast<size_t>(position / kPageTokens)];
+    for (int part = 0; part < 2 * shape_.layers; ++part) {
+      const size_t from =
+          static_cast<size_t>(part) * PartBytes() + static_cast<size_t>(first_row) * row_bytes;
+      backend_.CopyToDevice(
+          PartAddress(part / 2, part % 2, page) + static_cast<size_t>(slot) * row_bytes,
+          block.subspan(from, static_cast<size_t>(count) * row_bytes));
+    }
+    position += count;
+    first_row += count;
+    rows -= count;
+  }
+}
+
+void KvCache::ReadKey(int layer, int32_t slot, std::span<float> out) {
+  std::vector<std::byte> stored(StoredRowBytes());
+  backend_.CopyToHost(stored, PartAddress(layer, 0, slot / kPageTokens) +
+                                  static_cast<size_t>(slot % kPageTokens) * stored.size());
+  quant::DecodeRow(shape_.type, stored.data(), out.data(), shape_.width());
 }
 
 }  // namespace strata::compute

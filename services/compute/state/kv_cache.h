@@ -47,11 +47,18 @@ class KvCache {
   uint64_t BlockBytes() const { return shape_.TokenBytes() * kPageTokens; }
   void ReadPage(int32_t page, std::span<std::byte> block);
   void WritePage(int32_t page, std::span<const std::byte> block);
+  // Puts rows [first_row, first_row + rows) of a block to the tokens from `position` on of a
+  // sequence with these pages.
+  void WriteRows(std::span<const int32_t> pages, int position, std::span<const std::byte> block,
+                 int first_row, int rows);
+  // The keys of one token in one layer as floats [width].
+  void ReadKey(int layer, int32_t slot, std::span<float> out);
 
  private:
   KvCache(Backend& backend, const KvShape& shape, int pages, std::unique_ptr<Buffer> memory);
   // Bytes of one page's keys (or values) in one layer.
   size_t PartBytes() const;
+  size_t StoredRowBytes() const { return PartBytes() / kPageTokens; }
   std::byte* PartAddress(int layer, int part, int32_t page) const;
 
   Backend& backend_;

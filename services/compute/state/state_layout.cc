@@ -17,6 +17,9 @@ v1::StateLayout DescribeLayout(const KvShape& shape, int block_tokens) {
     component.set_name(name);
     component.set_layers(static_cast<uint32_t>(shape.layers));
     component.set_stride(1);
+    // Quantised keys would be rounded again at every turn; values do not know their position.
+    component.set_movable(shape.keys_turn &&
+                          (shape.type == TensorType::kF16 || shape.type == TensorType::kF32));
     component.set_row_bytes(
         static_cast<uint32_t>(*RowBytes(shape.type, static_cast<uint64_t>(shape.width()))));
     component.set_element(std::string(NameOf(shape.type)));

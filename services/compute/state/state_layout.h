@@ -20,6 +20,8 @@ struct KvShape {
   int kv_heads = 0;
   int head_dim = 0;
   TensorType type = TensorType::kF16;
+  // The model can turn stored keys to another position (Model::MoveKeys).
+  bool keys_turn = false;
 
   int64_t width() const { return static_cast<int64_t>(kv_heads) * head_dim; }
   // Bytes of one token in all layers, keys and values.

@@ -19,6 +19,7 @@ struct SavedBlock {
   std::string tenant;
   state::BlockId parent;
   state::BlockId id;
+  state::Lineage lineage = state::Lineage::kExact;
   uint32_t first_token = 0;
   std::vector<uint32_t> tokens;
   std::vector<std::byte> bytes;
@@ -28,7 +29,8 @@ class StateStore {
  public:
   virtual ~StateStore() = default;
 
-  // Fetches the plan's blocks in order and hands each to `take`; ends early when `take` returns
+  // Fetches the plan's blocks in order, the prefix's and then the runs', and hands each to `take`;
+  // ends early when `take` returns
   // false, when a block is gone, or when the store does not answer. Blocks the calling thread.
   virtual void Restore(const v1::RestorePlan& plan, std::string_view request_id,
                        absl::FunctionRef<bool(std::vector<std::byte> block)> take) = 0;

@@ -1,0 +1,96 @@
+// A kvstore in memory, for engines in this process.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "services/compute/engine/runtime.h"
+#include "services/compute/state/state_store.h"
+
+namespace strata::compute {
+
+// Keeps blocks in memory, as a kvstore would.
+class MemoryStore final : public StateStore {
+ public:
+  void Restore(const v1::RestorePlan& plan, std::string_view,
+               absl::FunctionRef<bool(std::vector<std::byte>)> take) override {
+    std::vector<v1::BlockRef> refs(plan.blocks().begin(), plan.blocks().end());
+    for (const v1::MovedRun& run : plan.runs()) {
+      refs.insert(refs.end(), run.blocks().begin(), run.blocks().end());
+    }
+    for (const v1::BlockRef& ref : refs) {
+      std::vector<std::byte> bytes;
+      {
+        const std::lock_guard lock(mutex_);
+        const auto it = blocks_.find(ref.id());
+        if (it == blocks_.end()) return;
+        bytes = it->second.bytes;
+      }
+      if (!take(std::move(bytes))) return;
+    }
+  }
+  void Save(SavedBlock block) override {
+    const std::lock_guard lock(mutex_);
+    blocks_[block.id.ToString()] = std::move(block);
+  }
+  bool connected() const override { return true; }
+
+  // What kvstore's Plan would answer for these tokens.
+  v1::RestorePlan Plan(const Runtime& runtime, std::span<const uint32_t> tokens) {
+    const std::lock_guard lock(mutex_);
+    v1::RestorePlan plan;
+    state::BlockId id = state::RootId(runtime.fingerprint().hash(), runtime.layout().hash(), "");
+    constexpr size_t kBlock = KvCache::kPageTokens;
+    for (size_t first = 0; first + kBlock <= tokens.size(); first += kBlock) {
+      id = state::ChildId(id, tokens.subspan(first, kBlock));
+      const auto it = blocks_.find(id.ToString());
+      if (it == blocks_.end()) break;
+      v1::BlockRef& ref = *plan.add_blocks();
+      ref.set_id(id.ToString());
+      ref.set_first_token(static_cast<uint32_t>(first));
+      ref.set_tokens(kBlock);
+      plan.set_reused_tokens(static_cast<uint32_t>(first + kBlock));
+    }
+    return plan;
+  }
+  // A plan that moves tokens [old_first, old_first + count) of `stored` to `first`.
+  v1::RestorePlan Move(const Runtime& runtime, std::span<const uint32_t> stored, uint32_t old_first,
+                       uint32_t count, uint32_t first, v1::SpliceMode mode) {
+    const v1::RestorePlan whole = Plan(runtime, stored);
+    v1::RestorePlan plan;
+    plan.set_splice(mode);
+    v1::MovedRun& run = *plan.add_runs();
+    run.set_first_token(first);
+    run.set_tokens(count);
+    run.set_old_first_token(old_first);
+    for (const v1::BlockRef& ref : whole.blocks()) {
+      if (ref.first_token() + KvCache::kPageTokens > old_first &&
+          ref.first_token() < old_first + count) {
+        *run.add_blocks() = ref;
+      }
+    }
+    return plan;
+  }
+  std::map<std::string, SavedBlock> blocks() {
+    const std::lock_guard lock(mutex_);
+    return blocks_;
+  }
+  void DropAllBut(size_t count) {
+    const std::lock_guard lock(mutex_);
+    while (blocks_.size() > count) blocks_.erase(std::prev(blocks_.end()));
+  }
+  size_t size() {
+    const std::lock_guard lock(mutex_);
+    return blocks_.size();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, SavedBlock> blocks_;
+};
+
+}  // namespace strata::compute
