@@ -71,6 +71,50 @@ TEST(Answers, StateIsReusedAcrossRequestsAndRestarts) {
   EXPECT_GE(Number(restarted->usage, "/prompt_tokens_details/cached_tokens"), 128);
 }
 
+// A prompt whose beginning changed reuses the unchanged lines behind it when it may, and what comes
+// of that never reaches a request that may not.
+TEST(Answers, UnchangedLinesAreMovedForWhoAllowsIt) {
+  const auto prompt = [](const std::string& date) {
+    std::string text = "Today is " + date + ".\n";
+    for (int i = 0; i < 60; ++i) {
+      text += "Rule " + std::to_string(i) + ": a cynic and a lawyer are never asked.\n";
+    }
+    return text + "What is a CYNIC?";
+  };
+  const std::string monday = prompt("Monday");
+  const std::string tuesday = prompt("the second day of a week that began on Monday");
+  const char* spliced_tokens = "/prompt_tokens_details/spliced_tokens";
+  std::string expected;
+  {
+    auto other = MiniCluster::Start();
+    ASSERT_TRUE(other.ok()) << other.status();
+    const auto answer = (*other)->Chat(tuesday, 30);
+    ASSERT_TRUE(answer.ok() && answer->status == 200) << answer.status();
+    expected = answer->text;
+  }
+  auto cluster = MiniCluster::Start();
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  for (int i = 0, cached = 0; i < 100 && cached < 512; ++i) {
+    const auto read = (*cluster)->Chat(monday, 1);
+    ASSERT_TRUE(read.ok() && read->status == 200) << read.status();
+    cached = Number(read->usage, "/prompt_tokens_details/cached_tokens");
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  const auto fast = (*cluster)->Chat(tuesday, 30, nullptr, 0, false, "fast");
+  ASSERT_TRUE(fast.ok() && fast->status == 200) << fast.status() << (*cluster)->Log();
+  EXPECT_GT(Number(fast->usage, spliced_tokens), 500);
+  EXPECT_EQ(Number(fast->usage, spliced_tokens),
+            Number(fast->usage, "/prompt_tokens_details/cached_tokens"));
+  const auto safe = (*cluster)->Chat(tuesday, 30, nullptr, 0, false, "safe");
+  ASSERT_TRUE(safe.ok() && safe->status == 200) << safe.status();
+  EXPECT_GT(Number(safe->usage, spliced_tokens), 400);
+  EXPECT_LT(Number(safe->usage, spliced_tokens), Number(fast->usage, spliced_tokens));
+  const auto off = (*cluster)->Chat(tuesday, 30);
+  ASSERT_TRUE(off.ok() && off->status == 200) << off.status();
+  EXPECT_EQ(off->text, expected);
+  EXPECT_EQ(Number(off->usage, spliced_tokens), -1) << "not even mentioned";
+}
+
 // Where experts lie must not change a token: an arena with room for a quarter of them, another
 // chunk size, and no arena at all.
 TEST(Answers, TiersAndChunksDoNotChangeTheAnswer) {

@@ -152,8 +152,8 @@ absl::Status MiniCluster::KillAndAwaitRestart(std::string_view daemon) {
 
 absl::StatusOr<MiniCluster::Answer> MiniCluster::Chat(
     std::string_view message, int max_tokens, const std::function<bool(const Answer&)>& on_text,
-    double temperature, bool ignore_end) const {
-  const json::object request = {
+    double temperature, bool ignore_end, std::string_view splice) const {
+  json::object request = {
       {"messages", json::array{json::object{{"role", "user"}, {"content", message}}}},
       {"max_tokens", max_tokens},
       {"temperature", temperature},
@@ -161,6 +161,7 @@ absl::StatusOr<MiniCluster::Answer> MiniCluster::Chat(
       {"ignore_eos", ignore_end},
       {"stream", true},
       {"stream_options", json::object{{"include_usage", true}}}};
+  if (!splice.empty()) request["splice"] = splice;
   Answer answer;
   STRATA_ASSIGN_OR_RETURN(
       const cli::HttpResponse response,

@@ -47,9 +47,11 @@ class MiniCluster {
   };
   // Streams /v1/chat/completions with one user message. `on_text` sees the answer so far after each
   // event; false closes the connection. `ignore_end`: go on to max_tokens.
+  // `splice`: off, safe or fast; empty = as configured.
   absl::StatusOr<Answer> Chat(std::string_view message, int max_tokens,
                               const std::function<bool(const Answer&)>& on_text = nullptr,
-                              double temperature = 0, bool ignore_end = false) const;
+                              double temperature = 0, bool ignore_end = false,
+                              std::string_view splice = "") const;
   absl::StatusOr<boost::json::value> GetJson(const std::string& path) const;
 
  private:

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "common/base/log.h"
+#include "common/tokenizer/line_starts.h"
 #include "services/gateway/http/wake.h"
 
 namespace strata::gateway {
@@ -48,6 +49,12 @@ class Choice {
     generate.set_logprobs(plan_.logprobs);
     generate.set_top_logprobs(plan_.top_logprobs);
     generate.set_save_state(true);
+    generate.set_splice(plan_.splice == v1::SPLICE_UNSPECIFIED ? context.splice : plan_.splice);
+    if (generate.splice() != v1::SPLICE_OFF) {
+      const std::vector<uint32_t> lines =
+          tokenizer::LineStarts(*choice_.prompt, [this](uint32_t id) { return model_.Piece(id); });
+      generate.mutable_line_starts()->Add(lines.begin(), lines.end());
+    }
     if (!plan_.ignore_end) {
       for (const uint32_t id : model_.end_of_generation()) generate.add_stop_token_ids(id);
     }
@@ -128,6 +135,10 @@ class Choice {
     const auto prompt = static_cast<uint32_t>(choice_.prompt->size());
     t.cached_tokens = std::min(t.cached_tokens, prompt);
     t.prompt_tokens = prompt - t.cached_tokens;
+    t.spliced_tokens = finish      ? finish->usage().spliced_tokens()
+                       : progress_ ? progress_->spliced_tokens()
+                                   : 0;
+    t.spliced_tokens = std::min(t.spliced_tokens, t.cached_tokens);
     t.generated_tokens = generated_;
     if (finish) {
       t.prompt_ms = finish->timings().prompt_ms();
@@ -175,6 +186,7 @@ AnswerUsage Usage(const AnswerPlan& plan, const std::deque<Choice>& choices) {
     if (!plan.choices[i].first_of_prompt) continue;
     usage.prompt_tokens += static_cast<uint32_t>(plan.choices[i].prompt->size());
     usage.cached_tokens += choices[i].end().timings.cached_tokens;
+    usage.spliced_tokens += choices[i].end().timings.spliced_tokens;
   }
   return usage;
 }

@@ -33,6 +33,7 @@ struct AnswerPlan {
   std::vector<std::string> stops;
   ParserOptions parser;
   bool single_tool_call = false;
+  v1::SpliceMode splice = v1::SPLICE_UNSPECIFIED;  // as the server is configured
   bool stream = false;
   bool include_usage = false;
 };
@@ -40,12 +41,14 @@ struct AnswerPlan {
 struct AnswerUsage {
   uint32_t prompt_tokens = 0;
   uint32_t cached_tokens = 0;
+  uint32_t spliced_tokens = 0;  // of the cached ones: approximate
   uint32_t completion_tokens = 0;
   uint32_t reasoning_tokens = 0;
 };
 
 struct AnswerTimings {
   uint32_t cached_tokens = 0;
+  uint32_t spliced_tokens = 0;
   uint32_t prompt_tokens = 0;  // read, without cached ones
   double prompt_ms = 0;
   uint32_t generated_tokens = 0;

@@ -41,10 +41,13 @@ double PerToken(uint32_t tokens, double ms) { return tokens > 0 ? ms / tokens : 
 }  // namespace
 
 json::object UsageJson(const AnswerUsage& usage) {
+  json::object prompt{{"cached_tokens", usage.cached_tokens}};
+  // Our own field, shown only where it says something.
+  if (usage.spliced_tokens > 0) prompt["spliced_tokens"] = usage.spliced_tokens;
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+          {"prompt_tokens_details", std::move(prompt)},
           {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
 }
 

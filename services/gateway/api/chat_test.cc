@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
 #include <thread>
 
@@ -293,6 +294,38 @@ TEST(Chat, LogprobsCarryBytes) {
   const RawResponse stream = gateway.Post(
       "/v1/chat/completions", Body(R"("logprobs":true,"top_logprobs":2,"stream":true)"));
   EXPECT_EQ(Accumulate(stream.body).logprobs, 3);
+}
+
+TEST(Chat, SpliceIsAskedForAndReported) {
+  std::atomic<v1::SpliceMode> mode = v1::SPLICE_UNSPECIFIED;
+  std::atomic<int> lines = -1;
+  Gateway gateway(
+      [&](const v1::GenerateRequest& request) {
+        mode = request.splice();
+        lines = request.line_starts_size();
+        FakeEngine::Script script;
+        script.tokens = TinyModel::Bytes("a");
+        script.cached_tokens = 5;
+        script.spliced_tokens = request.splice() == v1::SPLICE_OFF ? 0 : 3;
+        return script;
+      },
+      {});
+  const auto details = [&](const std::string& extra) {
+    const RawResponse response = gateway.Post("/v1/chat/completions", Body(extra));
+    EXPECT_EQ(response.status, 200) << response.body;
+    return Json(response.body).at("usage").at("prompt_tokens_details").as_object();
+  };
+  EXPECT_FALSE(details(R"("n":1)").contains("spliced_tokens"));
+  EXPECT_EQ(mode, v1::SPLICE_OFF) << "the default";
+  EXPECT_EQ(lines, 0);
+  EXPECT_EQ(ToInteger(details(R"("splice":"safe")").at("spliced_tokens")), 3);
+  EXPECT_EQ(mode, v1::SPLICE_SAFE);
+  EXPECT_GT(lines, 0);
+  details(R"("splice":"fast")");
+  EXPECT_EQ(mode, v1::SPLICE_FAST);
+  const RawResponse wrong = gateway.Post("/v1/chat/completions", Body(R"("splice":"perhaps")"));
+  EXPECT_EQ(wrong.status, 400);
+  EXPECT_THAT(wrong.body, HasSubstr("\"param\":\"splice\""));
 }
 
 TEST(Chat, SeveralAnswers) {

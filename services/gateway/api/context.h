@@ -24,7 +24,8 @@ struct ApiContext {
   std::vector<std::string> aliases;  // further names of the model
   std::chrono::milliseconds heartbeat{10000};
   Generation::RetryPolicy retry;
-  int64_t started_unix = 0;  // `created` of the model list
+  v1::SpliceMode splice = v1::SPLICE_OFF;  // of requests that do not say
+  int64_t started_unix = 0;                // `created` of the model list
 };
 
 }  // namespace strata::gateway

@@ -42,6 +42,7 @@ constexpr FieldSpec kFields[] = {
     {"ignore_eos", kBool},
     {"user", kString},
     {"prompt_cache_key", kString},
+    {"splice", kString},
 };
 
 constexpr FieldSpec kStreamFields[] = {{"include_usage", kBool}};
@@ -128,6 +129,13 @@ std::optional<ApiError> ReadStream(const json::object& body, AnswerPlan* plan) {
   return std::nullopt;
 }
 
+std::optional<ApiError> ReadSplice(const json::object& body, AnswerPlan* plan) {
+  if (Field(body, "splice") == nullptr) return std::nullopt;
+  plan->splice = SpliceModeOf(GetString(body, "splice"));
+  if (plan->splice != v1::SPLICE_UNSPECIFIED) return std::nullopt;
+  return BadField("splice", "'splice' must be off, safe or fast.");
+}
+
 void ReadNumbers(const json::object& body, v1::SamplingParams* sampling) {
   const auto number = [&](std::string_view name, auto set) {
     const std::optional<double> value = GetNumber(body, name);
@@ -159,12 +167,20 @@ std::optional<ApiError> ReadSampling(const json::object& body, const Model& mode
   if (auto error = ReadStops(body, plan)) return error;
   if (auto error = ReadLogitBias(body, model, plan)) return error;
   if (auto error = ReadStream(body, plan)) return error;
+  if (auto error = ReadSplice(body, plan)) return error;
   const std::optional<int64_t> max_tokens = GetInteger(body, "max_tokens");
   if (max_tokens == 0) return BadField("max_tokens", "'max_tokens' must be at least 1.");
   if (max_tokens) plan->max_tokens = ClampToU32(*max_tokens);  // -1: until the context is full
   plan->min_tokens = ClampToU32(GetInteger(body, "min_tokens").value_or(0));
   plan->ignore_end = GetBool(body, "ignore_eos", false);
   return std::nullopt;
+}
+
+v1::SpliceMode SpliceModeOf(std::string_view name) {
+  if (name == "off") return v1::SPLICE_OFF;
+  if (name == "safe") return v1::SPLICE_SAFE;
+  if (name == "fast") return v1::SPLICE_FAST;
+  return v1::SPLICE_UNSPECIFIED;
 }
 
 uint32_t ReadCount(const json::object& body) {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "services/gateway/api/answer.h"
 #include "services/gateway/api/fields.h"
@@ -15,6 +16,9 @@ std::span<const FieldSpec> SamplingFields();
 // Reads them into the plan (all but the choices). The first wrong one is the error.
 std::optional<ApiError> ReadSampling(const boost::json::object& body, const Model& model,
                                      AnswerPlan* plan);
+
+// "off", "safe" or "fast"; unspecified for anything else.
+v1::SpliceMode SpliceModeOf(std::string_view name);
 
 // Number of answers that `n` asks for, and the seed of the first.
 uint32_t ReadCount(const boost::json::object& body);

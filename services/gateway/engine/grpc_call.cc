@@ -28,6 +28,8 @@ void GrpcCall::Plan(v1::KvStore::Stub* kvstore, std::chrono::milliseconds timeou
   plan_request_.set_request_id(request_.request_id());
   *plan_request_.mutable_key() = request_.restore().key();
   *plan_request_.mutable_tokens() = request_.prompt();
+  plan_request_.set_splice(request_.splice());
+  plan_request_.mutable_line_starts()->Swap(request_.mutable_line_starts());
   kvstore->async()->Plan(&plan_context_, &plan_request_, &plan_response_,
                          [this](const grpc::Status& status) {
                            // No plan, for whatever reason, only means that everything is read.

@@ -83,6 +83,8 @@ class GrpcEngineTest : public ::testing::Test {
     v1::GenerateRequest request;
     request.set_request_id("req-7");
     for (int i = 0; i < prompt_tokens; ++i) request.mutable_prompt()->add_ids(i);
+    request.set_splice(v1::SPLICE_SAFE);
+    request.add_line_starts(3);
     Generation generation(engine_.get(), request, "tenant-a", {}, [] {});
     Result result;
     Eventually([&] {
@@ -130,6 +132,11 @@ TEST_F(GrpcEngineTest, PlanAndTenantReachCompute) {
   EXPECT_EQ(request.restore().key().tenant(), "tenant-a");
   EXPECT_EQ(request.restore().key().fingerprint().hash(), "0123456789abcdef");
   EXPECT_EQ(request.restore().key().layout().hash(), "layout");
+  const v1::PlanRequest plan = kvstore_.last_plan();
+  EXPECT_EQ(plan.splice(), v1::SPLICE_SAFE);
+  ASSERT_EQ(plan.line_starts_size(), 1);
+  EXPECT_EQ(plan.line_starts(0), 3u);
+  EXPECT_EQ(request.line_starts_size(), 0) << "compute has no use for them";
 }
 
 TEST_F(GrpcEngineTest, ASlowOrFailingPlanCostsNothing) {

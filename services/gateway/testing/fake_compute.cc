@@ -65,6 +65,10 @@ grpc::Status FakeCompute::Generate(grpc::ServerContext* context, const v1::Gener
 
 grpc::Status FakeKvStore::Plan(grpc::ServerContext* context, const v1::PlanRequest* request,
                                v1::PlanResponse* response) {
+  {
+    const std::lock_guard lock(mutex_);
+    last_plan_ = *request;
+  }
   for (auto waited = delay; waited.count() > 0 && !context->IsCancelled();
        waited -= std::chrono::milliseconds(5)) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));

@@ -47,6 +47,14 @@ class FakeKvStore final : public v1::KvStore::Service {
                     v1::PlanResponse* response) override;
   grpc::Status Status(grpc::ServerContext*, const v1::KvStoreStatusRequest*,
                       v1::KvStoreStatusResponse* response) override;
+  v1::PlanRequest last_plan() const {
+    const std::lock_guard lock(mutex_);
+    return last_plan_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  v1::PlanRequest last_plan_;
 };
 
 }  // namespace strata::gateway::testing

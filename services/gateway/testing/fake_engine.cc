@@ -101,6 +101,7 @@ std::unique_ptr<EngineCall> FakeEngine::Generate(v1::GenerateRequest request, st
     progress.mutable_progress()->set_prompt_tokens(
         static_cast<uint32_t>(request.prompt().ids_size()));
     progress.mutable_progress()->set_cached_tokens(script.cached_tokens);
+    progress.mutable_progress()->set_spliced_tokens(script.spliced_tokens);
     callbacks.on_event(progress);
     size_t sent = request.resumed_tokens();
     const size_t limit = request.max_tokens() == 0
@@ -131,6 +132,7 @@ std::unique_ptr<EngineCall> FakeEngine::Generate(v1::GenerateRequest request, st
     v1::Finish* finish = event.mutable_finish();
     finish->set_reason(limit < script.tokens.size() ? v1::Finish::MAX_TOKENS : script.finish);
     finish->mutable_usage()->set_cached_tokens(script.cached_tokens);
+    finish->mutable_usage()->set_spliced_tokens(script.spliced_tokens);
     finish->mutable_usage()->set_prompt_tokens(static_cast<uint32_t>(request.prompt().ids_size()) -
                                                request.resumed_tokens());
     finish->mutable_usage()->set_completion_tokens(static_cast<uint32_t>(sent));

@@ -20,6 +20,7 @@ class FakeEngine : public Engine {
     std::vector<uint32_t> tokens;
     v1::Finish::Reason finish = v1::Finish::STOP_TOKEN;
     uint32_t cached_tokens = 0;
+    uint32_t spliced_tokens = 0;
     // Sent this many at a time.
     size_t batch = 1;
     std::chrono::microseconds delay{0};  // before each batch
