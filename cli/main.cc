@@ -21,6 +21,8 @@ constexpr std::array kCommands = {
     Command{"quantize", "IN OUT [--type=T]", "convert a model's matrices", Quantize},
     Command{"bench", "model [--model=FILE] | kernels [TYPE...]",
             "measure prompts and generation, or the products of each weight type", Bench},
+    Command{"eval", "splice [--model=FILE]",
+            "what moving stored text into a prompt costs and saves with this model", Eval},
 };
 
 std::string Usage() {

@@ -76,7 +76,7 @@ TEST(Answers, StateIsReusedAcrossRequestsAndRestarts) {
 TEST(Answers, UnchangedLinesAreMovedForWhoAllowsIt) {
   const auto prompt = [](const std::string& date) {
     std::string text = "Today is " + date + ".\n";
-    for (int i = 0; i < 60; ++i) {
+    for (int i = 0; i < 30; ++i) {
       text += "Rule " + std::to_string(i) + ": a cynic and a lawyer are never asked.\n";
     }
     return text + "What is a CYNIC?";
@@ -94,7 +94,7 @@ TEST(Answers, UnchangedLinesAreMovedForWhoAllowsIt) {
   }
   auto cluster = MiniCluster::Start();
   ASSERT_TRUE(cluster.ok()) << cluster.status();
-  for (int i = 0, cached = 0; i < 100 && cached < 512; ++i) {
+  for (int i = 0, cached = 0; i < 100 && cached < 256; ++i) {
     const auto read = (*cluster)->Chat(monday, 1);
     ASSERT_TRUE(read.ok() && read->status == 200) << read.status();
     cached = Number(read->usage, "/prompt_tokens_details/cached_tokens");
@@ -102,12 +102,12 @@ TEST(Answers, UnchangedLinesAreMovedForWhoAllowsIt) {
   }
   const auto fast = (*cluster)->Chat(tuesday, 30, nullptr, 0, false, "fast");
   ASSERT_TRUE(fast.ok() && fast->status == 200) << fast.status() << (*cluster)->Log();
-  EXPECT_GT(Number(fast->usage, spliced_tokens), 500);
+  EXPECT_GT(Number(fast->usage, spliced_tokens), 250);
   EXPECT_EQ(Number(fast->usage, spliced_tokens),
             Number(fast->usage, "/prompt_tokens_details/cached_tokens"));
   const auto safe = (*cluster)->Chat(tuesday, 30, nullptr, 0, false, "safe");
   ASSERT_TRUE(safe.ok() && safe->status == 200) << safe.status();
-  EXPECT_GT(Number(safe->usage, spliced_tokens), 400);
+  EXPECT_GT(Number(safe->usage, spliced_tokens), 200);
   EXPECT_LT(Number(safe->usage, spliced_tokens), Number(fast->usage, spliced_tokens));
   const auto off = (*cluster)->Chat(tuesday, 30);
   ASSERT_TRUE(off.ok() && off->status == 200) << off.status();
