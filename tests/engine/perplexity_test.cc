@@ -40,7 +40,7 @@ TEST_P(PerplexityTest, AgreesWithLlamaCpp) {
   std::filesystem::remove(file);
   ASSERT_TRUE(a.ok()) << a.status();
   EXPECT_LE(std::abs(a->Ratio() - 1), 0.001 + 4 * a->StandardError());
-  EXPECT_LE(a->StandardError(), 0.005);
+  EXPECT_LE(a->StandardError(), 0.007);
   EXPECT_GE(static_cast<double>(a->same_top), 0.93 * static_cast<double>(a->positions));
   RecordProperty("perplexity_ratio", std::to_string(a->Ratio()));
 }
