@@ -36,7 +36,8 @@ TEST_P(PerplexityTest, AgreesWithLlamaCpp) {
   const absl::Status written =
       oracle::WriteRequantizedModel(*llama, kModel, file, GetParam().type, kPrefix);
   ASSERT_TRUE(written.ok()) << written;
-  // One thread: other tests run beside this one, and llama.cpp's threads wait for each other busily.
+  // One thread: other tests run beside this one, and llama.cpp's threads wait for each other
+  // busily.
   const auto a = CompareOnText(file, *tokens, kPiece, /*threads=*/1);
   std::filesystem::remove(file);
   ASSERT_TRUE(a.ok()) << a.status();
