@@ -44,6 +44,7 @@ void Splicer::TakeBlock(Sequence& sequence, size_t index, std::span<const std::b
   parts_.kv->WriteRows(sequence.pages, piece.position, bytes, piece.first_row, piece.rows);
   if (piece.shift != 0) {
     std::vector<int32_t> slots;
+    slots.reserve(static_cast<size_t>(piece.rows));
     for (int i = 0; i < piece.rows; ++i) slots.push_back(SlotOf(sequence, piece.position + i));
     parts_.model->MoveKeys(*parts_.backend, *parts_.kv, scratch_, slots, piece.shift);
   }
@@ -93,6 +94,7 @@ absl::Status Splicer::CompareKeys(Sequence& sequence, int first, int last) {
   std::vector<int32_t> positions(count);
   std::iota(positions.begin(), positions.end(), first);
   std::vector<int32_t> slots;
+  slots.reserve(count);
   for (const int32_t p : positions) slots.push_back(SlotOf(sequence, p));
   const std::vector<int32_t> owners(count, 0);
   const std::span<const int32_t> table(sequence.pages);

@@ -21,6 +21,15 @@ Text Line(std::mt19937& random, size_t words, uint32_t vocabulary = 1000) {
   return line;
 }
 
+template <typename Words>
+std::vector<Text> Lines(std::mt19937& random, size_t count, Words words,
+                        uint32_t vocabulary = 1000) {
+  std::vector<Text> lines;
+  lines.reserve(count);
+  while (lines.size() < count) lines.push_back(Line(random, words(), vocabulary));
+  return lines;
+}
+
 Text Join(std::span<const Text> lines) {
   Text text;
   for (const Text& line : lines) text.insert(text.end(), line.begin(), line.end());
@@ -120,8 +129,7 @@ TEST(SeedIndex, RollingHashesEqualThoseOfTheGrams) {
 
 TEST(Align, OneChangedLineLeavesTheRest) {
   std::mt19937 random(1);
-  std::vector<Text> lines;
-  for (int i = 0; i < 60; ++i) lines.push_back(Line(random, 10));
+  std::vector<Text> lines = Lines(random, 60, [] { return 10; });
   TestCorpus corpus;
   corpus.Save(Join(lines));
   lines[20] = Line(random, 13);
@@ -141,9 +149,7 @@ TEST(Align, OneChangedLineLeavesTheRest) {
 
 TEST(Align, NothingMovesWithoutLinesOrWhenShort) {
   std::mt19937 random(2);
-  std::vector<Text> lines;
-  for (int i = 0; i < 5; ++i) lines.push_back(Line(random, 11));
-  for (int i = 0; i < 20; ++i) lines.push_back(Line(random, 11));
+  const std::vector<Text> lines = Lines(random, 25, [] { return 11; });
   TestCorpus corpus;
   corpus.Save(Join(lines));
   const Text prompt = Join(std::span(lines).subspan(3, 5));  // 60 tokens
@@ -156,8 +162,7 @@ TEST(Align, NothingMovesWithoutLinesOrWhenShort) {
 
 TEST(Align, TheLastTokenIsRead) {
   std::mt19937 random(3);
-  std::vector<Text> lines;
-  for (int i = 0; i < 40; ++i) lines.push_back(Line(random, 15));
+  const std::vector<Text> lines = Lines(random, 40, [] { return 15; });
   TestCorpus corpus;
   const Text text = Join(lines);
   corpus.Save(text);
@@ -175,8 +180,7 @@ TEST(Align, IsValidAndNearlyOptimalOnRandomEdits) {
   uint64_t all = 0;
   uint64_t all_best = 0;
   for (int round = 0; round < 60; ++round) {
-    std::vector<Text> pool;
-    for (int i = 0; i < 40; ++i) pool.push_back(Line(random, 1 + random() % 25));
+    const std::vector<Text> pool = Lines(random, 40, [&] { return 1 + random() % 25; });
     const auto conversation = [&] {
       std::vector<Text> lines(pool);
       for (int edit = 0; edit < 4; ++edit) {
@@ -222,8 +226,7 @@ TEST(Align, KeepsToStrides) {
   options.stride = 4;
   size_t moved = 0;
   for (int round = 0; round < 40; ++round) {
-    std::vector<Text> lines;
-    for (int i = 0; i < 40; ++i) lines.push_back(Line(random, 1 + random() % 20));
+    std::vector<Text> lines = Lines(random, 40, [&] { return 1 + random() % 20; });
     TestCorpus corpus;
     corpus.Save(Join(lines));
     lines[10] = Line(random, 1 + random() % 20);
@@ -240,9 +243,8 @@ TEST(Align, RepetitiveTextTerminatesAndIsValid) {
   std::mt19937 random(6);
   for (int round = 0; round < 20; ++round) {
     const auto text = [&] {
-      std::vector<Text> lines;
-      for (int i = 0; i < 100; ++i) lines.push_back(Line(random, random() % 8, 1 + random() % 2));
-      return Join(lines);
+      return Join(Lines(
+          random, 100, [&] { return random() % 8; }, 2));
     };
     TestCorpus corpus;
     for (int i = 0; i < 5; ++i) corpus.Save(text());
@@ -256,8 +258,7 @@ TEST(Align, RepetitiveTextTerminatesAndIsValid) {
 
 TEST(Align, WhatWasRemovedIsNotFound) {
   std::mt19937 random(7);
-  std::vector<Text> lines;
-  for (int i = 0; i < 40; ++i) lines.push_back(Line(random, 15));
+  const std::vector<Text> lines = Lines(random, 40, [] { return 15; });
   const Text text = Join(lines);
   TestCorpus corpus;
   corpus.Save(text);
