@@ -80,8 +80,8 @@ class Backend {
   // --- memory -------------------------------------------------------------------------------
   // Zero-filled device memory; `what` names its purpose in the error.
   virtual absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes, std::string_view what) = 0;
-  // Makes a weight usable by operations. `bytes` is host memory that must outlive the back end: it may
-  // be copied or used in place.
+  // Makes a weight usable by operations. `bytes` is host memory that must outlive the back end: it
+  // may be copied or used in place.
   virtual absl::StatusOr<Tensor> LoadWeight(std::span<const std::byte> bytes, TensorType type,
                                             int64_t rows, int64_t cols) = 0;
   virtual void CopyToDevice(std::byte* device, std::span<const std::byte> host) = 0;
