@@ -22,6 +22,8 @@ absl::Status Inspect(std::span<const std::string> arguments);
 absl::Status Quantize(std::span<const std::string> arguments);
 absl::Status Bench(std::span<const std::string> arguments);
 absl::Status Eval(std::span<const std::string> arguments);
+absl::Status Trace(std::span<const std::string> arguments);
+absl::Status Simulate(std::span<const std::string> arguments);
 
 // InvalidArgument "unexpected argument ..." if more than `most` arguments are left.
 absl::Status ExpectAtMost(std::span<const std::string> arguments, size_t most);

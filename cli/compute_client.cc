@@ -39,13 +39,15 @@ absl::StatusOr<ComputeClient> ComputeClient::Connect(const std::string& address,
 uint32_t ComputeClient::context_length() const { return impl_->description.context_length(); }
 
 absl::StatusOr<v1::Finish> ComputeClient::Generate(std::span<const uint32_t> prompt,
-                                                   uint32_t max_tokens) {
+                                                   uint32_t max_tokens,
+                                                   const v1::SamplingParams& sampling) {
   grpc::ClientContext context;
   rpc::PrepareCall(context, "cli", std::chrono::milliseconds(0));
   v1::GenerateRequest request;
   request.set_client("cli");
   request.mutable_prompt()->mutable_ids()->Assign(prompt.begin(), prompt.end());
   request.set_max_tokens(max_tokens);
+  *request.mutable_sampling() = sampling;
   const auto reader = impl_->stub->Generate(&context, request);
   v1::Finish finish;
   for (v1::GenerateEvent event; reader->Read(&event);) {

@@ -23,8 +23,10 @@ class ComputeClient {
   // Tokens that one sequence may hold.
   uint32_t context_length() const;
 
-  // Greedy generation of exactly `max_tokens` tokens (no stop tokens), without any saved state.
-  absl::StatusOr<v1::Finish> Generate(std::span<const uint32_t> prompt, uint32_t max_tokens);
+  // Generation of exactly `max_tokens` tokens (no stop tokens), without any saved state; greedy
+  // unless `sampling` says otherwise.
+  absl::StatusOr<v1::Finish> Generate(std::span<const uint32_t> prompt, uint32_t max_tokens,
+                                      const v1::SamplingParams& sampling = {});
 
  private:
   class Impl;

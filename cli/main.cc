@@ -23,6 +23,9 @@ constexpr std::array kCommands = {
             "measure prompts and generation, or the products of each weight type", Bench},
     Command{"eval", "splice [--model=FILE]",
             "what moving stored text into a prompt costs and saves with this model", Eval},
+    Command{"trace", "OUT [--model=FILE]", "record which experts a model uses", Trace},
+    Command{"simulate", "[TRACE]", "speed of tiers of any size, from a record or a model's shape",
+            Simulate},
 };
 
 std::string Usage() {

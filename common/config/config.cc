@@ -113,11 +113,13 @@ absl::Status FillDefaults(v1::Config& config) {
   if (!compute.has_splice_budget()) compute.set_splice_budget(0.15f);
   if (compute.isa().empty()) compute.set_isa("auto");
   if (compute.max_sequences() == 0) compute.set_max_sequences(8);
-  if (compute.chunk_tokens() == 0) compute.set_chunk_tokens(512);
   if (compute.spin_us() == 0) compute.set_spin_us(2000);
+  if (compute.prompt_routing().empty()) compute.set_prompt_routing("auto");
+  if (compute.prompt_routing_bound() == 0) compute.set_prompt_routing_bound(0.15F);
 
   v1::ExpertStoreConfig& expertstore = *config.mutable_expertstore();
   if (expertstore.queue_depth() == 0) expertstore.set_queue_depth(32);
+  if (expertstore.policy().empty()) expertstore.set_policy("auto");
   if (expertstore.slice_bytes() == 0) expertstore.set_slice_bytes(512u << 10);
 
   v1::KvStoreConfig& kvstore = *config.mutable_kvstore();
@@ -139,6 +141,15 @@ absl::Status FillDefaults(v1::Config& config) {
   STRATA_RETURN_IF_ERROR(
       CheckOneOf("compute.isa", compute.isa(),
                  {"auto", "scalar", "avx2", "avxvnni", "avx512", "avx512vbmi", "neon"}));
+  STRATA_RETURN_IF_ERROR(CheckOneOf("compute.prompt_routing", compute.prompt_routing(),
+                                    {"auto", "full", "guarded", "resident"}));
+  if (!(compute.prompt_routing_bound() > 0 && compute.prompt_routing_bound() <= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("compute.prompt_routing_bound: ", compute.prompt_routing_bound(),
+                     " is not a share above 0 and at most 1"));
+  }
+  STRATA_RETURN_IF_ERROR(CheckOneOf("expertstore.policy", expertstore.policy(),
+                                    {"auto", "lru", "layer-lru", "lfu"}));
   if (expertstore.slice_bytes() % 4096 != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "expertstore.slice_bytes: ", expertstore.slice_bytes(), " is not a multiple of 4096"));

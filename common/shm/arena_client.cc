@@ -14,10 +14,10 @@ namespace strata::shm {
 ArenaClient::ArenaClient(const TableView& table, std::span<const std::byte> arena,
                          std::span<std::byte> block, int doorbell)
     : table_(table), arena_(arena.data()), doorbell_(doorbell) {
-  const BlockLayout layout = BlockLayout::For(table.slots(), table.experts());
+  const BlockLayout layout = BlockLayout::For(table.slots());
   header_ = reinterpret_cast<BlockHeader*>(block.data());
   pins_ = reinterpret_cast<std::atomic<uint32_t>*>(block.data() + layout.pins);
-  uses_ = reinterpret_cast<std::atomic<uint32_t>*>(block.data() + layout.uses);
+  uses_ = reinterpret_cast<std::atomic<uint64_t>*>(block.data() + layout.uses);
   requests_ = reinterpret_cast<std::atomic<uint64_t>*>(block.data() + layout.requests);
   failures_ = reinterpret_cast<const Failure*>(block.data() + layout.failures);
 }

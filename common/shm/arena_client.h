@@ -54,15 +54,22 @@ class ArenaClient {
 
   // Pins the expert if it is resident and returns its slot.
   std::optional<uint32_t> TryPin(uint32_t expert);
+  // Whether the expert is resident at this moment: a hint, nothing is held.
+  bool Resident(uint32_t expert) const {
+    const uint64_t word = table_.entry(expert).load(std::memory_order_relaxed);
+    return Entry::Unpack(word).state == EntryState::kResident;
+  }
   void Unpin(uint32_t slot) { pins_[slot].fetch_sub(1, std::memory_order_seq_cst); }
   // To be asked after one or several Unpin or kDone: does the store wait for a slot (then Ring)?
   bool StoreStarved() const { return table_.header().starved.load(std::memory_order_seq_cst) != 0; }
 
-  // Counts `weight` uses of an expert, the raw material of hotness.
-  void CountUse(uint32_t expert, uint32_t weight) {
-    // The only writer of this word: a plain read and write, no locked instruction.
-    uses_[expert].store(uses_[expert].load(std::memory_order_relaxed) + weight,
-                        std::memory_order_relaxed);
+  // Notes a use: from these the store learns what to keep. It reads them when it has something to
+  // do anyway; nobody is woken.
+  void NoteUse(ExpertUse use) {
+    // The only writer of the ring: a plain read, no locked instruction.
+    const uint64_t tail = header_->use_tail.load(std::memory_order_relaxed);
+    uses_[tail % kUseRing].store(use.Pack(), std::memory_order_relaxed);
+    header_->use_tail.store(tail + 1, std::memory_order_release);
   }
   void CountBatch(uint64_t hits, uint64_t misses);
 
@@ -90,7 +97,7 @@ class ArenaClient {
   const std::byte* arena_ = nullptr;
   BlockHeader* header_ = nullptr;
   std::atomic<uint32_t>* pins_ = nullptr;
-  std::atomic<uint32_t>* uses_ = nullptr;
+  std::atomic<uint64_t>* uses_ = nullptr;
   std::atomic<uint64_t>* requests_ = nullptr;
   const Failure* failures_ = nullptr;
   int doorbell_ = -1;

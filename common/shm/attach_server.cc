@@ -39,7 +39,7 @@ absl::Status ReadHello(int socket, const SharedRegions& regions) {
 absl::Status Admit(int socket, const SharedRegions& regions, AttachedClient* client) {
   client->doorbell = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!client->doorbell.valid()) return ErrnoStatus(errno, "cannot create an eventfd");
-  const uint64_t block_bytes = BlockLayout::For(regions.slots, regions.experts).bytes;
+  const uint64_t block_bytes = BlockLayout::For(regions.slots).bytes;
   STRATA_ASSIGN_OR_RETURN(const UniqueFd block, CreateMemfd("strata-client", block_bytes));
   // The size is sealed, or the client could shrink the block under us.
   STRATA_RETURN_IF_ERROR(Seal(block.get(), SealKind::kFixedSize));

@@ -80,7 +80,7 @@ absl::StatusOr<std::unique_ptr<Attachment>> Attachment::Connect(const std::strin
   attachment->doorbell_ = std::move(fds[3]);
   STRATA_ASSIGN_OR_RETURN(const TableView view, TableView::Open(attachment->table_.bytes(),
                                                                 hello.arena_bytes, fingerprint));
-  if (BlockLayout::For(view.slots(), view.experts()).bytes != hello.block_bytes) {
+  if (BlockLayout::For(view.slots()).bytes != hello.block_bytes) {
     return absl::InvalidArgumentError("the client block's size does not fit the residency table");
   }
   attachment->client_ = ArenaClient(view, attachment->arena_.bytes(),

@@ -15,7 +15,7 @@ bool Valid(uint64_t word, uint32_t experts, Request* request) {
   const uint64_t op = word >> 40 & 0xff;
   const uint64_t priority = word >> 32 & 0xff;
   if (op < static_cast<uint64_t>(RequestOp::kWant) ||
-      op > static_cast<uint64_t>(RequestOp::kCancelLookAhead) || priority >= kPriorities) {
+      op > static_cast<uint64_t>(RequestOp::kPromote) || priority >= kPriorities) {
     return false;
   }
   request->op = static_cast<RequestOp>(op);
@@ -27,11 +27,11 @@ bool Valid(uint64_t word, uint32_t experts, Request* request) {
 }  // namespace
 
 ClientPeer::ClientPeer(std::span<std::byte> block, uint32_t slots, uint32_t experts)
-    : seen_uses_(experts, 0) {
-  const BlockLayout layout = BlockLayout::For(slots, experts);
+    : experts_(experts) {
+  const BlockLayout layout = BlockLayout::For(slots);
   header_ = new (block.data()) BlockHeader;
   pins_ = reinterpret_cast<const std::atomic<uint32_t>*>(block.data() + layout.pins);
-  uses_ = reinterpret_cast<const std::atomic<uint32_t>*>(block.data() + layout.uses);
+  uses_ = reinterpret_cast<const std::atomic<uint64_t>*>(block.data() + layout.uses);
   requests_ = reinterpret_cast<const std::atomic<uint64_t>*>(block.data() + layout.requests);
   failures_ = reinterpret_cast<Failure*>(block.data() + layout.failures);
 }
@@ -47,7 +47,7 @@ absl::Status ClientPeer::TakeRequests(std::vector<Request>* requests) {
     const uint64_t word =
         requests_[(request_head_ + i) % kRequestRing].load(std::memory_order_relaxed);
     Request request;
-    if (!Valid(word, static_cast<uint32_t>(seen_uses_.size()), &request)) {
+    if (!Valid(word, experts_, &request)) {
       return absl::InvalidArgumentError(
           absl::StrCat("request ring: invalid entry 0x", absl::Hex(word)));
     }

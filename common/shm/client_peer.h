@@ -18,7 +18,7 @@ namespace strata::shm {
 // One thread (the store's data-plane thread).
 class ClientPeer {
  public:
-  // `block`: zeroed memory of BlockLayout::For(slots, experts).bytes.
+  // `block`: zeroed memory of BlockLayout::For(slots).bytes.
   ClientPeer(std::span<std::byte> block, uint32_t slots, uint32_t experts);
 
   // See arena_client.h, step s2.
@@ -34,13 +34,17 @@ class ClientPeer {
   // Tells the client that something it waits for has changed.
   void Wake();
 
-  // Calls f(expert, uses) for every expert used since the last call.
+  // Calls f(ExpertUse) for the uses since the last call, oldest first; of more than kUseRing only
+  // the newest are left.
   template <typename F>
   void TakeUses(F&& f) {
-    for (uint32_t e = 0; e < seen_uses_.size(); ++e) {
-      const uint32_t now = uses_[e].load(std::memory_order_relaxed);
-      if (now != seen_uses_[e]) f(e, now - seen_uses_[e]);
-      seen_uses_[e] = now;
+    const uint64_t tail = header_->use_tail.load(std::memory_order_acquire);
+    if (tail - use_head_ > kUseRing) use_head_ = tail - kUseRing;
+    // An entry that is overwritten at this moment is merely a newer use.
+    for (; use_head_ != tail; ++use_head_) {
+      const ExpertUse use =
+          ExpertUse::Unpack(uses_[use_head_ % kUseRing].load(std::memory_order_relaxed));
+      if (use.expert < experts_) f(use);
     }
   }
 
@@ -50,13 +54,14 @@ class ClientPeer {
  private:
   BlockHeader* header_;
   const std::atomic<uint32_t>* pins_;
-  const std::atomic<uint32_t>* uses_;
+  const std::atomic<uint64_t>* uses_;
   const std::atomic<uint64_t>* requests_;
   Failure* failures_;
   // Our own copies of what we wrote: the ones in the block are for the client only.
   uint64_t request_head_ = 0;
   uint64_t failure_tail_ = 0;
-  std::vector<uint32_t> seen_uses_;
+  uint64_t use_head_ = 0;
+  uint32_t experts_ = 0;
 };
 
 }  // namespace strata::shm

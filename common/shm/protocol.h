@@ -4,7 +4,7 @@
 //
 //   arena         slots with expert bytes                     written by the store, read by clients
 //   table         TableHeader, layers, classes, entries       written by the store, read by clients
-//   client block  BlockHeader, pins, uses, rings              one per client, written by that
+//   client block  BlockHeader, pins, rings                    one per client, written by that
 //   client
 //                                                             (and by the store where stated)
 #pragma once
@@ -16,13 +16,14 @@
 namespace strata::shm {
 
 inline constexpr uint64_t kMagic = 0x31656e616c505845;  // "EXPlane1"
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
 
 inline constexpr uint32_t kMaxParts = 3;     // gate, up, down; or gate_up, down
 inline constexpr uint32_t kMaxClients = 63;  // a bit each in the store's masks, and one for itself
 inline constexpr uint32_t kMaxClasses = 64;  // slot sizes
 inline constexpr uint32_t kMaxOutstanding = 1024;  // experts a client may wait for at a time
 inline constexpr uint32_t kRequestRing = 4096;     // entries; power of two
+inline constexpr uint32_t kUseRing = 1 << 16;      // entries; power of two
 inline constexpr uint32_t kFailureRing = 1024;     // entries; power of two, >= kMaxOutstanding
 inline constexpr uint64_t kBlockAlign = 4096;      // of parts in a slot, as O_DIRECT wants it
 
@@ -101,6 +102,7 @@ enum class RequestOp : uint8_t {
   kDone = 2,             // the client has pinned it, or no longer wants it
   kLookAhead = 3,        // read it when the drive has nothing better to do; nobody waits
   kCancelLookAhead = 4,  // forget this client's look-ahead requests that have not reached the drive
+  kPromote = 5,          // read it in the background if, by use, it is worth more than what must go
 };
 
 struct Request {
@@ -119,12 +121,31 @@ struct Failure {
   std::array<char, 248> text{};  // zero-terminated
 };
 
+// What a client's router chose: of this the store learns what to keep. In the order of the choices,
+// which a counter per expert would lose.
+struct ExpertUse {
+  uint32_t expert = 0;
+  uint32_t tokens = 0;  // below 2^24
+  bool prompt = false;  // read, not generated
+
+  static constexpr uint32_t kMaxTokens = (1 << 24) - 1;
+  constexpr uint64_t Pack() const {
+    return static_cast<uint64_t>(prompt ? 1 : 0) << 56 | static_cast<uint64_t>(tokens) << 32 |
+           expert;
+  }
+  static constexpr ExpertUse Unpack(uint64_t word) {
+    return {static_cast<uint32_t>(word), static_cast<uint32_t>(word >> 32) & kMaxTokens,
+            (word >> 56) != 0};
+  }
+};
+
 // Indices of the rings only ever grow; entry i lies at i mod size.
 struct BlockHeader {
   alignas(64) std::atomic<uint64_t> request_tail{0};  // client: requests written
   alignas(64) std::atomic<uint64_t> request_head{0};  // store: requests taken
   alignas(64) std::atomic<uint64_t> failure_tail{0};  // store: failures written
   alignas(64) std::atomic<uint64_t> failure_head{0};  // client: failures read
+  alignas(64) std::atomic<uint64_t> use_tail{0};      // client: uses written; never waits
   alignas(64) std::atomic<uint32_t> wake{0};          // both: +1 when something changed; futex
   alignas(64) std::atomic<uint64_t> hits{0};          // client: statistics
   std::atomic<uint64_t> misses{0};
@@ -134,17 +155,17 @@ struct BlockHeader {
 // itself: the store must not trust a word of it).
 struct BlockLayout {
   uint64_t pins = 0;      // atomic<uint32_t>[slots]: how often this client pins the slot
-  uint64_t uses = 0;      // atomic<uint32_t>[experts]: weighted uses, wraps; hotness comes from it
+  uint64_t uses = 0;      // atomic<uint64_t>[kUseRing], ExpertUse::Pack; the newest overwrite
   uint64_t requests = 0;  // atomic<uint64_t>[kRequestRing], Request::Pack
   uint64_t failures = 0;  // Failure[kFailureRing]
   uint64_t bytes = 0;
 
-  static constexpr BlockLayout For(uint32_t slots, uint32_t experts) {
+  static constexpr BlockLayout For(uint32_t slots) {
     const auto line = [](uint64_t offset) { return (offset + 63) / 64 * 64; };
     BlockLayout layout;
     layout.pins = line(sizeof(BlockHeader));
     layout.uses = line(layout.pins + uint64_t{4} * slots);
-    layout.requests = line(layout.uses + uint64_t{4} * experts);
+    layout.requests = line(layout.uses + uint64_t{8} * kUseRing);
     layout.failures = line(layout.requests + uint64_t{8} * kRequestRing);
     layout.bytes = (layout.failures + sizeof(Failure) * kFailureRing + kBlockAlign - 1) /
                    kBlockAlign * kBlockAlign;

@@ -54,7 +54,7 @@ struct Plane {
                          Fingerprint{});
     control = Region("control", 4096);
     for (int i = 0; i < clients; ++i) {
-      blocks.push_back(Region("block", BlockLayout::For(kSlots, kExperts).bytes));
+      blocks.push_back(Region("block", BlockLayout::For(kSlots).bytes));
       peers.emplace_back(std::span(blocks[i].data(), blocks[i].size()), kSlots, kExperts);
     }
   }

@@ -296,7 +296,7 @@ TEST(Attach, EndIsNoticedOnBothSides) {
 
 TEST(ClientPeer, HostileRingsAreErrorsNotCrashes) {
   std::mt19937_64 random(5);
-  const BlockLayout layout = BlockLayout::For(5, 8);
+  const BlockLayout layout = BlockLayout::For(5);
   for (int round = 0; round < 300; ++round) {
     MemoryMap block = MemoryMap::Anonymous(layout.bytes, false).value();
     ClientPeer peer({block.data(), block.size()}, 5, 8);
@@ -310,7 +310,7 @@ TEST(ClientPeer, HostileRingsAreErrorsNotCrashes) {
     for (int i = 0; i < 2000; ++i) {
       if (!peer.PushFailure(3, absl::InternalError("x")).ok()) break;
     }
-    peer.TakeUses([](uint32_t expert, uint32_t) { EXPECT_LT(expert, 8u); });
+    peer.TakeUses([](const ExpertUse& use) { EXPECT_LT(use.expert, 8u); });
     peer.Wake();
     peer.Pins(4);
   }
@@ -326,7 +326,7 @@ TEST(ClientPeer, EachInvalidRequestIsRefused) {
       good.Pack() | 4ull << 32,
       std::numeric_limits<uint64_t>::max(),
   };
-  const BlockLayout layout = BlockLayout::For(5, 8);
+  const BlockLayout layout = BlockLayout::For(5);
   for (const uint64_t word : bad) {
     MemoryMap block = MemoryMap::Anonymous(layout.bytes, false).value();
     ClientPeer peer({block.data(), block.size()}, 5, 8);
@@ -360,21 +360,32 @@ TEST(Failures, TextAndCodeArriveAndAFullRingIsAnError) {
   EXPECT_FALSE(peer.PushFailure(1, absl::InternalError("z")).ok());
 }
 
-TEST(Uses, AreCountedOnceAndSurviveWrapping) {
+TEST(Uses, ArriveOnceAndInOrderAndTheNewestSurvive) {
   MiniStore store;
   Pair pair(store);
   ASSERT_TRUE(pair.client.ok() && pair.peer.ok());
   ArenaClient& client = (*pair.client)->client();
-  client.CountUse(3, std::numeric_limits<uint32_t>::max());
-  uint64_t total = 0;
-  const auto add = [&](uint32_t expert, uint32_t uses) { total += expert * uint64_t{uses}; };
-  pair.peer->peer->TakeUses(add);
-  EXPECT_EQ(total, 3ull * std::numeric_limits<uint32_t>::max());
-  client.CountUse(3, 5);
-  total = 0;
-  pair.peer->peer->TakeUses(add);
-  pair.peer->peer->TakeUses(add);
-  EXPECT_EQ(total, 15u);
+  const auto take = [&] {
+    std::vector<ExpertUse> uses;
+    pair.peer->peer->TakeUses([&](const ExpertUse& use) { uses.push_back(use); });
+    return uses;
+  };
+  client.NoteUse({3, ExpertUse::kMaxTokens, false});
+  client.NoteUse({1, 7, true});
+  std::vector<ExpertUse> uses = take();
+  ASSERT_EQ(uses.size(), 2u);
+  EXPECT_EQ(uses[0].expert, 3u);
+  EXPECT_EQ(uses[0].tokens, ExpertUse::kMaxTokens);
+  EXPECT_FALSE(uses[0].prompt);
+  EXPECT_EQ(uses[1].expert, 1u);
+  EXPECT_EQ(uses[1].tokens, 7u);
+  EXPECT_TRUE(uses[1].prompt);
+  EXPECT_TRUE(take().empty());
+  for (uint32_t i = 0; i < kUseRing + 10; ++i) client.NoteUse({2, i, false});
+  uses = take();
+  ASSERT_EQ(uses.size(), kUseRing);
+  EXPECT_EQ(uses.front().tokens, 10u);
+  EXPECT_EQ(uses.back().tokens, kUseRing + 9);
 }
 
 }  // namespace

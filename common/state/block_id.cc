@@ -11,6 +11,9 @@ namespace {
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
               "ids hash integers as they lie in memory; they must mean the same on every machine");
 
+// No tenant's name holds a control character.
+constexpr std::string_view kApproximate = "\x1f~approximate";
+
 BlockId FromHash(XXH128_hash_t hash) {
   XXH128_canonical_t canonical;
   XXH128_canonicalFromHash(&canonical, hash);
@@ -54,6 +57,12 @@ BlockId RootId(std::string_view fingerprint_hash, std::string_view layout_hash,
   AppendField(buffer, tenant);
   return FromHash(XXH3_128bits(buffer.data(), buffer.size()));
 }
+
+std::string ApproximateTenant(std::string_view tenant) {
+  return std::string(tenant) += kApproximate;
+}
+
+bool IsApproximate(std::string_view tenant) { return tenant.ends_with(kApproximate); }
 
 BlockId ChildId(const BlockId& parent, std::span<const uint32_t> tokens) {
   std::string buffer = parent.ToString();

@@ -47,6 +47,11 @@ std::optional<BlockId> BlockIdFromRaw(std::string_view raw);
 BlockId RootId(std::string_view fingerprint_hash, std::string_view layout_hash,
                std::string_view tenant);
 
+// State that was computed approximately (with experts in place of those the router chose) is kept
+// apart from exact state by the tenant's name: an exact request never finds it.
+std::string ApproximateTenant(std::string_view tenant);
+bool IsApproximate(std::string_view tenant);
+
 // The id of the block that holds `tokens` and follows `parent`, both of one lineage.
 BlockId ChildId(const BlockId& parent, std::span<const uint32_t> tokens);
 

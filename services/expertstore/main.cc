@@ -65,6 +65,7 @@ DataPlaneOptions OptionsFrom(const v1::Config& config, const gguf::Model& file,
   std::copy(hash.begin(), hash.end(), reinterpret_cast<std::byte*>(options.fingerprint.data()));
   options.experts_per_token = ExpertsPerToken(file.metadata());
   options.arena_bytes = store.arena_bytes();
+  options.policy = store.policy();
   options.queue_depth = store.queue_depth();
   options.slice_bytes = store.slice_bytes();
   options.direct_io = !store.buffered();

@@ -116,12 +116,12 @@ TEST(Answers, UnchangedLinesAreMovedForWhoAllowsIt) {
 }
 
 // Where experts lie must not change a token: an arena with room for a quarter of them, another
-// chunk size, and no arena at all.
+// chunk size, and no arena at all. (By default a prompt on such an arena uses what is in memory.)
 TEST(Answers, TiersAndChunksDoNotChangeTheAnswer) {
   std::string expected;
   for (const char* settings :
-       {"", "expertstore { arena_bytes: 5000000 }", "compute { chunk_tokens: 7 }",
-        "compute { expertstore: \"none\" kvstore: \"none\" }"}) {
+       {"", "expertstore { arena_bytes: 5000000 } compute { prompt_routing: \"full\" }",
+        "compute { chunk_tokens: 7 }", "compute { expertstore: \"none\" kvstore: \"none\" }"}) {
     auto cluster = MiniCluster::Start(settings);
     ASSERT_TRUE(cluster.ok()) << settings << cluster.status();
     const auto answer = (*cluster)->Chat(LongQuestion(), 60);

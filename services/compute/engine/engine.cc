@@ -142,6 +142,10 @@ void Engine::Cancel(RequestHandle handle) { impl_->inbox.Post(CancelMessage{hand
 
 void Engine::StopAccepting() { impl_->accepting = false; }
 
+v1::PromptRouting Engine::default_prompt_routing() const {
+  return ToProto(DefaultRouting(impl_->parts, impl_->options));
+}
+
 EngineStatus Engine::status() const { return impl_->loop->status(); }
 
 }  // namespace strata::compute

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "services/compute/engine/response_sink.h"
 #include "services/compute/models/model.h"
@@ -22,6 +23,10 @@ struct EngineOptions {
   int max_sequences = 8;
   int chunk_tokens = 512;
   double splice_budget = 0.15;  // share of moved tokens that is read again (SPLICE_SAFE)
+  // Of prompts whose request names none; nullopt: full when memory has room for all experts, else
+  // guarded.
+  std::optional<PromptRouting> prompt_routing;
+  float prompt_routing_bound = 0.15F;
 };
 
 struct EngineStatus {
@@ -68,6 +73,8 @@ class Engine {
   // Refuses new requests from now on.
   void StopAccepting();
   EngineStatus status() const;
+  // How prompts are read whose request does not say it. Any thread.
+  v1::PromptRouting default_prompt_routing() const;
 
  private:
   class Impl;

@@ -8,7 +8,9 @@
 #include "common/base/memory_info.h"
 #include "common/base/status.h"
 #include "services/compute/cpu/cpu_backend.h"
+#include "services/compute/engine/scheduler.h"
 #include "services/compute/experts/mapped_expert_source.h"
+#include "services/compute/experts/tracing_expert_source.h"
 #include "services/compute/models/registry.h"
 
 namespace strata::compute {
@@ -16,6 +18,9 @@ namespace {
 
 // Share of the free memory that K/V takes when the configuration does not say.
 constexpr double kKvShare = 0.25;
+// Of free memory, for the activations of a chunk when not all experts fit.
+constexpr uint64_t kActivationShare = 16;
+constexpr int kLongestChunk = 8192;
 
 TensorType KvType(const std::string& name) {
   return name == "f32" ? TensorType::kF32 : TensorType::kF16;
@@ -64,15 +69,49 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Open(std::unique_ptr<gguf::Mod
     STRATA_ASSIGN_OR_RETURN(runtime->experts_,
                             MappedExpertSource::Create(*runtime->file_, geometry));
   }
+  if (!config.trace_file().empty() && runtime->experts_ != nullptr) {
+    STRATA_ASSIGN_OR_RETURN(
+        runtime->experts_,
+        TracingExpertSource::Create(
+            std::move(runtime->experts_), config.trace_file(), static_cast<uint32_t>(info.layers),
+            static_cast<uint32_t>(info.experts), static_cast<uint32_t>(info.experts_used)));
+    LogInfo("writing what the router chooses to '", config.trace_file(), "'");
+  }
   runtime->options_.max_sequences = static_cast<int>(config.max_sequences());
-  runtime->options_.chunk_tokens = static_cast<int>(config.chunk_tokens());
   runtime->options_.splice_budget = config.splice_budget();
+  if (config.prompt_routing() == "full") {
+    runtime->options_.prompt_routing = PromptRouting::kFull;
+  } else if (config.prompt_routing() == "guarded") {
+    runtime->options_.prompt_routing = PromptRouting::kGuarded;
+  } else if (config.prompt_routing() == "resident") {
+    runtime->options_.prompt_routing = PromptRouting::kResident;
+  }
+  if (config.prompt_routing_bound() > 0) {
+    runtime->options_.prompt_routing_bound = config.prompt_routing_bound();
+  }
   STRATA_RETURN_IF_ERROR(runtime->PlanMemory(config));
+  runtime->options_.chunk_tokens =
+      config.chunk_tokens() > 0 ? static_cast<int>(config.chunk_tokens()) : runtime->ChunkTokens();
   runtime->fingerprint_ = FingerprintOf(*runtime->file_);
   runtime->layout_ = DescribeLayout(runtime->kv_->shape(), KvCache::kPageTokens);
   LogInfo("model ", runtime->fingerprint_.name(), " (", info.architecture, "), ", info.layers,
           " layers, ", info.experts, " experts a layer; ", A(runtime->backend_->description()));
   return runtime;
+}
+
+int Runtime::ChunkTokens() const {
+  if (experts_ == nullptr || experts_->HoldsAll()) return Scheduler::kShortChunk;
+  // Every chunk of a few hundred tokens uses nearly all experts: the longer, the fewer passes over
+  // the drive.
+  const uint64_t limit = AvailableMemory() / kActivationShare;
+  int tokens = Scheduler::kShortChunk;
+  while (tokens < kLongestChunk && tokens < options_.context_length &&
+         model_->ScratchBytes(2 * tokens) <= limit) {
+    tokens *= 2;
+  }
+  LogInfo("not all experts fit into memory: prompts are read in chunks of ", tokens, " tokens, ",
+          model_->ScratchBytes(tokens) / 1000000, " MB of activations");
+  return tokens;
 }
 
 absl::Status Runtime::StartEngine(StateStore* store) {

@@ -45,6 +45,8 @@ class Runtime {
  private:
   Runtime() = default;
   absl::Status PlanMemory(const v1::ComputeConfig& config);
+  // Prompt tokens of a step when the configuration names no number.
+  int ChunkTokens() const;
 
   std::unique_ptr<gguf::Model> file_;
   std::unique_ptr<Backend> backend_;

@@ -84,8 +84,9 @@ StepPlan Scheduler::Plan(double now_seconds) const {
   }
   if (reader != nullptr) {
     const int rest = reader->request.prompt_tokens - reader->computed;
-    plan.chunk =
-        ScheduledRow{reader->request.id, reader->computed, std::min(rest, limits_.chunk_tokens)};
+    const int most =
+        plan.decode.empty() ? limits_.chunk_tokens : std::min(limits_.chunk_tokens, kShortChunk);
+    plan.chunk = ScheduledRow{reader->request.id, reader->computed, std::min(rest, most)};
   }
   return plan;
 }

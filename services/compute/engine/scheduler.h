@@ -1,6 +1,7 @@
 // Which rows run in the next step. Pure bookkeeping over integers: no tensors, no clock of its own.
 //
-// A step holds one row of every sequence that generates and at most one prompt chunk. Admission
+// A step holds one row of every sequence that generates and at most one prompt chunk (a short one
+// if anything generates). Admission
 // reserves the K/V pages of a sequence's worst case (prompt + allowed tokens), so nothing that runs
 // can fail for memory; a newcomer waits instead. Order among waiting requests, and among prompts
 // being read at each chunk border:
@@ -34,6 +35,8 @@ class Scheduler {
  public:
   // A prompt of 2,000 tokens overtakes one of 10,000 that came at most 16 seconds earlier.
   static constexpr double kAgeingTokensPerSecond = 500;
+  // The longest chunk beside answers that are being generated: they wait for it.
+  static constexpr int kShortChunk = 512;
 
   struct Limits {
     int max_sequences = 8;

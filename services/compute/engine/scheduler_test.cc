@@ -38,6 +38,20 @@ TEST(Scheduler, PromptIsReadInChunksThenGenerates) {
   EXPECT_EQ(s.Plan(0).decode[0].first, 11);
 }
 
+TEST(Scheduler, LongChunksOnlyWhileNobodyWaitsForThem) {
+  Scheduler s({.max_sequences = 2, .chunk_tokens = 4096, .total_pages = 2000, .page_tokens = 8});
+  s.Enqueue(Ask(1, 6000, 6100), 0);
+  s.Admit(0);
+  s.StartReading(1, 0);
+  EXPECT_EQ(s.Plan(0).chunk->count, 4096);
+  s.Enqueue(Ask(2, 1, 20), 0);
+  s.Admit(0);
+  s.StartReading(2, 0);
+  s.Advance(s.Plan(0));  // the short one is read first
+  ASSERT_EQ(s.Plan(0).decode.size(), 1u);
+  EXPECT_EQ(s.Plan(0).chunk->count, Scheduler::kShortChunk);
+}
+
 TEST(Scheduler, DecodeGoesOnBesideAPrompt) {
   Scheduler s({.max_sequences = 2, .chunk_tokens = 4, .total_pages = 10, .page_tokens = 8});
   s.Enqueue(Ask(1, 1, 20), 0);

@@ -13,6 +13,7 @@
 #include "services/compute/engine/sampler.h"
 #include "services/compute/engine/scheduler.h"
 #include "services/compute/engine/splice.h"
+#include "services/compute/models/prompt_routing.h"
 #include "strata/v1/compute.pb.h"
 
 namespace strata::compute {
@@ -35,6 +36,11 @@ struct Sequence {
   std::optional<Sampler> sampler;
   int generated = 0;
   int cached_tokens = 0;
+
+  // How the prompt is read, and what that did. `unmet` has a count for every expert (Step::unmet).
+  RoutingRule routing;
+  RoutingTally routed;
+  std::vector<uint32_t> unmet;
 
   // Scoring (sink is null then).
   v1::ScoreRequest score;

@@ -17,6 +17,9 @@ constexpr milliseconds kExpertStorePatience{60'000};
 constexpr milliseconds kExpertStoreRetry{500};
 constexpr size_t kMaxDistributionBytes = 1 << 20;
 
+// Experts promoted after a prompt was read; more would still be on their way when they are needed.
+constexpr size_t kMostPromotions = 32;
+
 double Milliseconds(Clock::duration d) {
   return std::chrono::duration<double, std::milli>(d).count();
 }
@@ -33,6 +36,23 @@ void SetProbabilities(const TokenProbability& chosen, const std::vector<TokenPro
 }
 
 }  // namespace
+
+PromptRouting DefaultRouting(const Engine::Parts& parts, const EngineOptions& options) {
+  if (options.prompt_routing) return *options.prompt_routing;
+  return parts.experts == nullptr || parts.experts->HoldsAll() ? PromptRouting::kFull
+                                                               : PromptRouting::kGuarded;
+}
+
+v1::PromptRouting ToProto(PromptRouting routing) {
+  switch (routing) {
+    case PromptRouting::kGuarded:
+      return v1::GUARDED;
+    case PromptRouting::kResident:
+      return v1::RESIDENT;
+    default:
+      return v1::FULL;
+  }
+}
 
 StepLoop::StepLoop(const Engine::Parts& parts, const EngineOptions& options, Inbox& inbox)
     : parts_(parts),
@@ -176,6 +196,7 @@ void StepLoop::AdmitWaiting() {
     parts_.kv->Take(KvCache::PagesFor(sequence.max_total_tokens), sequence.pages);
     sequence.last_block = state::RootId(parts_.fingerprint_hash, parts_.layout_hash,
                                         sequence.request.restore().key().tenant());
+    ChooseRouting(sequence);
     if (parts_.experts != nullptr) {
       const ExpertCounters counters = parts_.experts->counters();
       sequence.hits_before = counters.hits;
@@ -189,6 +210,49 @@ void StepLoop::AdmitWaiting() {
     }
     SendProgress(sequence);
   }
+}
+
+void StepLoop::ChooseRouting(Sequence& sequence) const {
+  if (parts_.experts == nullptr || sequence.scoring()) return;  // kFull
+  const v1::GenerateRequest& request = sequence.request;
+  switch (request.prompt_routing()) {
+    case v1::FULL:
+      sequence.routing.mode = PromptRouting::kFull;
+      break;
+    case v1::GUARDED:
+      sequence.routing.mode = PromptRouting::kGuarded;
+      break;
+    case v1::RESIDENT:
+      sequence.routing.mode = PromptRouting::kResident;
+      break;
+    default:
+      sequence.routing.mode = DefaultRouting(parts_, options_);
+  }
+  sequence.routing.bound = request.prompt_routing_bound() > 0 ? request.prompt_routing_bound()
+                                                              : options_.prompt_routing_bound;
+  if (sequence.routing.mode == PromptRouting::kGuarded) {
+    const ModelInfo& info = parts_.model->info();
+    sequence.unmet.assign(static_cast<size_t>(info.layers) * static_cast<size_t>(info.experts), 0);
+  }
+}
+
+void StepLoop::PromoteUnmet(Sequence& sequence) {
+  const auto experts = static_cast<size_t>(parts_.model->info().experts);
+  promotions_.clear();
+  for (size_t i = 0; i < sequence.unmet.size(); ++i) {
+    if (sequence.unmet[i] == 0) continue;
+    promotions_.push_back(
+        {sequence.unmet[i],
+         {static_cast<uint16_t>(i / experts), static_cast<uint16_t>(i % experts)}});
+  }
+  sequence.unmet = {};
+  const size_t count = std::min(kMostPromotions, promotions_.size());
+  std::partial_sort(promotions_.begin(), promotions_.begin() + static_cast<ptrdiff_t>(count),
+                    promotions_.end(),
+                    [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<ExpertId> wanted;
+  for (size_t i = 0; i < count; ++i) wanted.push_back(promotions_[i].second);
+  parts_.experts->Promote(wanted);
 }
 
 void StepLoop::RunPlan(const StepPlan& wanted) {
@@ -252,9 +316,19 @@ absl::Status StepLoop::RunRows(const StepPlan& plan) {
             .positions = row_positions_,
             .slots = row_slots_,
             .attention = {row_sequence_, row_positions_, page_tables_},
+            .first_prompt_row = first_chunk_row,
+            .prompt_rule = {},
+            .tally = {},
+            .unmet = {},
             .x = {},
             .cos_sin = {}};
+  Sequence* const reading = plan.chunk ? Find(plan.chunk->sequence) : nullptr;
+  if (reading != nullptr) {
+    step.prompt_rule = reading->routing;
+    step.unmet = reading->unmet;
+  }
   STRATA_RETURN_IF_ERROR(ForwardPatiently(step));
+  if (reading != nullptr) reading->routed.Add(step.tally);
 
   scheduler_.Advance(plan);
   if (!plan.decode.empty()) AfterDecode(step, plan);
@@ -269,6 +343,7 @@ absl::Status StepLoop::ForwardPatiently(Step& step) {
     absl::Status status = parts_.model->Forward(step);
     if (status.ok()) return status;
     scratch_->ShrinkTo(bottom);
+    step.tally = {};
     if (!absl::IsUnavailable(status) || Clock::now() > give_up) return status;
     if (!std::exchange(announced, true)) {
       LogWarning("waiting for the expert store: ", status.message());
@@ -309,6 +384,7 @@ void StepLoop::AfterChunk(Step& step, const ScheduledRow& chunk, int first_row) 
   SaveFullBlocks(sequence);
   SendProgress(sequence);
   if (sequence.computed < sequence.prompt_tokens) return;
+  if (!sequence.unmet.empty()) PromoteUnmet(sequence);
   const int32_t last = first_row + chunk.count - 1;
   const Tensor logits = logits_.Rows(0, 1);
   parts_.model->Logits(step, std::span(&last, 1), logits);
@@ -415,6 +491,11 @@ void StepLoop::Emit(Sequence& sequence, std::span<float> logits) {
 
 void StepLoop::SaveFullBlocks(Sequence& sequence) {
   if (parts_.store == nullptr || !sequence.request.save_state()) return;
+  // Approximate rows never enter the lineage of exact ones.
+  if (sequence.routing.mode != PromptRouting::kFull &&
+      !state::IsApproximate(sequence.request.restore().key().tenant())) {
+    return;
+  }
   for (int end; (end = (sequence.saved_blocks + 1) * KvCache::kPageTokens) <= sequence.frontier();
        ++sequence.saved_blocks) {
     const auto first = static_cast<size_t>(sequence.saved_blocks) * KvCache::kPageTokens;
@@ -461,6 +542,14 @@ void StepLoop::FinishGenerating(Sequence& sequence, v1::Finish::Reason reason,
       static_cast<uint32_t>(std::min(sequence.cached_tokens, sequence.prompt_tokens - resumed)));
   usage.set_spliced_tokens(static_cast<uint32_t>(sequence.splice.spliced_tokens));
   usage.set_completion_tokens(static_cast<uint32_t>(sequence.generated + resumed));
+  const RoutingTally& routed = sequence.routed;
+  usage.set_prompt_routing(ToProto(sequence.routing.mode));
+  usage.set_routed_choices(routed.choices);
+  usage.set_substituted_choices(routed.substituted);
+  if (routed.decisions > 0) {
+    usage.set_kept_router_mass(routed.kept_mass / static_cast<double>(routed.decisions));
+  }
+  usage.set_bytes_not_read(routed.bytes_not_read);
   v1::Timings& timings = *finish.mutable_timings();
   timings.set_queue_ms(Milliseconds(sequence.admitted - sequence.submitted));
   timings.set_prompt_ms(Milliseconds(sequence.first_token - sequence.admitted));

@@ -17,6 +17,10 @@
 
 namespace strata::compute {
 
+// How a prompt is read whose request does not say it.
+PromptRouting DefaultRouting(const Engine::Parts& parts, const EngineOptions& options);
+v1::PromptRouting ToProto(PromptRouting routing);
+
 class StepLoop {
  public:
   // Allocates the activations; the error names what was refused.
@@ -45,6 +49,9 @@ class StepLoop {
   void StartReading(Sequence& sequence);
 
   void AdmitWaiting();
+  void ChooseRouting(Sequence& sequence) const;
+  // Asks for the experts that the prompt wanted most and did not get.
+  void PromoteUnmet(Sequence& sequence);
   void RunPlan(const StepPlan& wanted);
   // Forward and everything after it for the rows of one plan; on an error nothing has changed and
   // the same plan may be tried again.
@@ -76,6 +83,8 @@ class StepLoop {
   std::unique_ptr<Buffer> logits_memory_;
   Tensor logits_;
   std::vector<float> host_logits_;
+
+  std::vector<std::pair<uint32_t, ExpertId>> promotions_;  // scratch: times wanted, expert
 
   // Rows of the step being built.
   std::vector<int32_t> row_tokens_, row_positions_, row_slots_, row_sequence_, logit_rows_;

@@ -10,19 +10,6 @@
 namespace strata::compute {
 namespace {
 
-// How much a use counts for hotness. Reading a prompt touches nearly everything once; it must seed
-// the order without pushing out what decoding needs (weight 1/32, the 0.03 others measured best).
-uint32_t UseWeight(ExpertPriority priority) {
-  switch (priority) {
-    case ExpertPriority::kDecode:
-      return 32;
-    case ExpertPriority::kPrompt:
-      return 1;
-    default:
-      return 0;
-  }
-}
-
 // Only a safety net: the store wakes us, and the watcher does when the store dies.
 constexpr int kWaitMs = 100;
 constexpr auto kFirstRetry = std::chrono::milliseconds(10);
@@ -61,7 +48,7 @@ ArenaExpertSource::~ArenaExpertSource() {
   watcher_.join();
 }
 
-std::shared_ptr<ArenaExpertSource::Link> ArenaExpertSource::CurrentLink() {
+std::shared_ptr<ArenaExpertSource::Link> ArenaExpertSource::CurrentLink() const {
   const std::lock_guard lock(mutex_);
   return current_;
 }
@@ -94,7 +81,6 @@ void ArenaExpertSource::Begin(std::span<const ExpertId> experts, ExpertPriority 
   while (client.TakeFailure().has_value()) {
   }
   const std::span<const shm::LayerRecord> layers = client.table().layers();
-  const uint32_t weight = UseWeight(priority);
   for (uint32_t i = 0; i < experts.size(); ++i) {
     const ExpertId id = experts[i];
     if (id.layer >= layers.size() || id.index >= layers[id.layer].experts || i >= kMaxBatch) {
@@ -105,7 +91,6 @@ void ArenaExpertSource::Begin(std::span<const ExpertId> experts, ExpertPriority 
       return;
     }
     const uint32_t expert = layers[id.layer].first_expert + id.index;
-    client.CountUse(expert, weight);
     if (!TryPin(i, id, expert)) wanted_.push_back({i, id, expert, false});
   }
   counters_.hits += ready_.size();
@@ -210,16 +195,60 @@ void ArenaExpertSource::LookAhead(std::span<const ExpertId> experts) {
   const std::shared_ptr<Link> link = CurrentLink();
   if (link == nullptr) return;
   shm::ArenaClient& client = link->client();
-  const std::span<const shm::LayerRecord> layers = client.table().layers();
   if (!client.Push({shm::RequestOp::kCancelLookAhead, ExpertPriority::kLookAhead, 0})) return;
+  Ask(*link, shm::RequestOp::kLookAhead, ExpertPriority::kLookAhead, experts);
+}
+
+void ArenaExpertSource::Promote(std::span<const ExpertId> experts) {
+  const std::shared_ptr<Link> link = CurrentLink();
+  if (link == nullptr || experts.empty()) return;
+  Ask(*link, shm::RequestOp::kPromote, ExpertPriority::kBackground, experts);
+}
+
+void ArenaExpertSource::Ask(const Link& link, shm::RequestOp op, ExpertPriority priority,
+                            std::span<const ExpertId> experts) {
+  shm::ArenaClient& client = link.client();
+  const std::span<const shm::LayerRecord> layers = client.table().layers();
   for (const ExpertId id : experts) {
     if (id.layer >= layers.size() || id.index >= layers[id.layer].experts) continue;
     const uint32_t expert = layers[id.layer].first_expert + id.index;
-    const shm::Entry entry = shm::Entry::Unpack(client.table().entry(expert).load());
-    if (entry.state == shm::EntryState::kResident) continue;
-    if (!client.Push({shm::RequestOp::kLookAhead, ExpertPriority::kLookAhead, expert})) break;
+    if (client.Resident(expert)) continue;
+    if (!client.Push({op, priority, expert})) break;
   }
   client.Ring();
+}
+
+void ArenaExpertSource::CountUses(std::span<const ExpertUse> uses, ExpertPriority priority) {
+  const std::shared_ptr<Link> link = CurrentLink();
+  if (link == nullptr) return;
+  shm::ArenaClient& client = link->client();
+  const std::span<const shm::LayerRecord> layers = client.table().layers();
+  const bool prompt = priority != ExpertPriority::kDecode;
+  for (const ExpertUse& use : uses) {
+    if (use.id.layer >= layers.size() || use.id.index >= layers[use.id.layer].experts) continue;
+    client.NoteUse({layers[use.id.layer].first_expert + use.id.index,
+                    std::min(use.tokens, shm::ExpertUse::kMaxTokens), prompt});
+  }
+}
+
+void ArenaExpertSource::FindResident(uint16_t layer, std::span<uint8_t> in_memory) const {
+  std::fill(in_memory.begin(), in_memory.end(), uint8_t{0});
+  const std::shared_ptr<Link> link = CurrentLink();
+  if (link == nullptr) return;
+  const shm::ArenaClient& client = link->client();
+  if (layer >= client.table().layers().size()) return;
+  const shm::LayerRecord& record = client.table().layers()[layer];
+  const size_t count = std::min<size_t>(in_memory.size(), record.experts);
+  for (uint32_t e = 0; e < count; ++e) {
+    in_memory[e] = client.Resident(record.first_expert + e) ? 1 : 0;
+  }
+}
+
+bool ArenaExpertSource::HoldsAll() const {
+  const std::shared_ptr<Link> link = CurrentLink();
+  if (link == nullptr) return false;
+  const shm::TableView& table = link->client().table();
+  return table.slots() >= table.experts();
 }
 
 absl::Status ArenaExpertSource::WaitUntilReady(int timeout_ms) {

@@ -38,6 +38,10 @@ class ArenaExpertSource : public ExpertSource {
   void Begin(std::span<const ExpertId> experts, ExpertPriority priority) override;
   absl::StatusOr<std::span<const ReadyExpert>> Next() override;
   void End() override;
+  void CountUses(std::span<const ExpertUse> uses, ExpertPriority priority) override;
+  void FindResident(uint16_t layer, std::span<uint8_t> in_memory) const override;
+  bool HoldsAll() const override;
+  void Promote(std::span<const ExpertId> experts) override;
   void LookAhead(std::span<const ExpertId> experts) override;
   absl::Status WaitUntilReady(int timeout_ms) override;
   ExpertCounters counters() const override;
@@ -57,7 +61,10 @@ class ArenaExpertSource : public ExpertSource {
     bool sent;        // the store knows that we want it
   };
 
-  std::shared_ptr<Link> CurrentLink();
+  std::shared_ptr<Link> CurrentLink() const;
+  // Requests for those of `experts` that the model has and memory has not.
+  void Ask(const Link& link, shm::RequestOp op, ExpertPriority priority,
+           std::span<const ExpertId> experts);
   bool TryPin(uint32_t position, ExpertId id, uint32_t expert);
   void ReleaseHandedOut();
   // Both return whether the store should be rung.

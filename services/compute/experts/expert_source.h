@@ -49,6 +49,12 @@ struct ReadyExpert {
   ExpertParts parts;
 };
 
+// How often the router chose an expert in one step.
+struct ExpertUse {
+  ExpertId id;
+  uint32_t tokens = 0;
+};
+
 struct ExpertCounters {
   uint64_t hits = 0;         // experts that were there when a batch began
   uint64_t misses = 0;       // experts that had to be waited for
@@ -74,6 +80,20 @@ class ExpertSource {
 
   // Gives everything back and cancels what was not waited for.
   virtual void End() = 0;
+
+  // Tells what the router chose, whether it was then used or replaced (PromptRouting): from this
+  // the store learns what to keep. A prompt's choices count 1/32 of decoding's.
+  virtual void CountUses(std::span<const ExpertUse> uses, ExpertPriority priority) = 0;
+
+  // in_memory[e] = 1 if expert e of `layer` is in memory at this moment, else 0. Nothing is held:
+  // what another client pushes out before Begin() is read again.
+  virtual void FindResident(uint16_t layer, std::span<uint8_t> in_memory) const = 0;
+  // Whether memory has a place for every expert of the model.
+  virtual bool HoldsAll() const = 0;
+
+  // Asks for experts to be read when the drive is idle and kept if they are worth more, by use,
+  // than what they replace. Not cancelled by LookAhead.
+  virtual void Promote(std::span<const ExpertId> experts) = 0;
 
   // Asks for experts that a later batch will probably want, when the drive has nothing better to
   // do. Replaces the previous call's wishes as far as their reading has not begun.

@@ -1,5 +1,7 @@
 #include "services/compute/experts/mapped_expert_source.h"
 
+#include <algorithm>
+
 #include "common/base/status.h"
 
 namespace strata::compute {
@@ -46,6 +48,10 @@ absl::StatusOr<std::span<const ReadyExpert>> MappedExpertSource::Next() {
 }
 
 void MappedExpertSource::End() { ready_.clear(); }
+
+void MappedExpertSource::FindResident(uint16_t /*layer*/, std::span<uint8_t> in_memory) const {
+  std::fill(in_memory.begin(), in_memory.end(), uint8_t{1});
+}
 
 void MappedExpertSource::LookAhead(std::span<const ExpertId> /*experts*/) {}
 

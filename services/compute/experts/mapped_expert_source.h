@@ -23,6 +23,11 @@ class MappedExpertSource : public ExpertSource {
   void Begin(std::span<const ExpertId> experts, ExpertPriority priority) override;
   absl::StatusOr<std::span<const ReadyExpert>> Next() override;
   void End() override;
+  void CountUses(std::span<const ExpertUse> /*uses*/, ExpertPriority /*priority*/) override {}
+  // The page cache does not tell what it holds: everything counts as there.
+  void FindResident(uint16_t layer, std::span<uint8_t> in_memory) const override;
+  bool HoldsAll() const override { return true; }
+  void Promote(std::span<const ExpertId> /*experts*/) override {}
   void LookAhead(std::span<const ExpertId> experts) override;
   absl::Status WaitUntilReady(int timeout_ms) override;
   ExpertCounters counters() const override { return counters_; }

@@ -101,6 +101,60 @@ FfnWeights MoeBlock::WeightsAt(const ExpertParts& parts) const {
           At(format.down, parts.part[2])};
 }
 
+void MoeBlock::CountUses(Step& step, int begin, int end, ExpertPriority priority) {
+  if (begin == end) return;
+  const auto used = static_cast<size_t>(shape_.experts_used);
+  counts_.assign(static_cast<size_t>(shape_.experts), 0);
+  for (size_t i = static_cast<size_t>(begin) * used; i < static_cast<size_t>(end) * used; ++i) {
+    ++counts_[static_cast<size_t>(routed_[i])];
+  }
+  uses_.clear();
+  for (size_t e = 0; e < counts_.size(); ++e) {
+    if (counts_[e] == 0) continue;
+    uses_.push_back({{static_cast<uint16_t>(layer_), static_cast<uint16_t>(e)}, counts_[e]});
+  }
+  step.experts->CountUses(uses_, priority);
+}
+
+uint64_t MoeBlock::ExpertBytes() const {
+  const FfnWeights& w = format_.weights;
+  return static_cast<uint64_t>(w.gate.rows) * w.gate.row_bytes +
+         static_cast<uint64_t>(w.up.rows) * w.up.row_bytes +
+         static_cast<uint64_t>(w.down.rows) * w.down.row_bytes;
+}
+
+void MoeBlock::RestrictPromptRows(Step& step, const Tensor& logits, const Tensor& weights) {
+  const int first = step.first_prompt_row;
+  const int64_t rows = step.rows() - first;
+  const auto experts = static_cast<size_t>(shape_.experts);
+  const std::span<int32_t> ids =
+      std::span(routed_).subspan(static_cast<size_t>(first * shape_.experts_used));
+  in_memory_.resize(experts);
+  step.experts->FindResident(static_cast<uint16_t>(layer_), in_memory_);
+  // Of the counts, the ones of the prompt rows are the last that CountUses made.
+  bool missing = false;
+  for (size_t e = 0; e < experts; ++e) missing |= counts_[e] > 0 && in_memory_[e] == 0;
+  if (!missing) {
+    step.tally.Add({ids.size(), 0, static_cast<uint64_t>(rows), static_cast<double>(rows), 0});
+    return;
+  }
+  allowed_ = in_memory_;
+  prompt_logits_.resize(static_cast<size_t>(rows) * experts);
+  prompt_weights_.resize(ids.size());
+  const Tensor row_weights = weights.Rows(first, rows);
+  step.backend.CopyToHost(std::as_writable_bytes(std::span(prompt_logits_)),
+                          logits.Rows(first, rows).data);
+  step.backend.CopyToHost(std::as_writable_bytes(std::span(prompt_weights_)), row_weights.data);
+  restricted_.Restrict(step.prompt_rule, shape_.experts_used, prompt_logits_, allowed_, ids,
+                       prompt_weights_, &step.tally);
+  step.backend.CopyToDevice(row_weights.data, std::as_bytes(std::span(prompt_weights_)));
+  for (size_t e = 0; e < experts; ++e) {
+    if (counts_[e] == 0 || allowed_[e] != 0) continue;
+    step.tally.bytes_not_read += ExpertBytes();
+    if (!step.unmet.empty()) step.unmet[static_cast<size_t>(layer_) * experts + e] += counts_[e];
+  }
+}
+
 void MoeBlock::GroupByExpert(int rows) {
   // Counting sort: stable, so the rows of one expert stay in the order of the step.
   const size_t pairs = static_cast<size_t>(rows) * static_cast<size_t>(shape_.experts_used);
@@ -141,6 +195,12 @@ absl::Status MoeBlock::Forward(Step& step) {
   backend.Route(logits, used, /*normalize=*/true, ids, weights);
   routed_.resize(static_cast<size_t>(rows) * static_cast<size_t>(used));
   backend.CopyToHost(std::as_writable_bytes(std::span(routed_)), ids.data);
+  const int first_prompt_row = step.first_prompt_row;
+  CountUses(step, 0, first_prompt_row, ExpertPriority::kDecode);
+  CountUses(step, first_prompt_row, rows, ExpertPriority::kPrompt);
+  if (step.prompt_rule.mode != PromptRouting::kFull && first_prompt_row < rows) {
+    RestrictPromptRows(step, logits, weights);
+  }
   GroupByExpert(rows);
 
   // A chunk may want more experts than one batch may hold.

@@ -5,7 +5,8 @@
 //
 // The block never touches the file: it asks the ExpertSource for the distinct experts of the step,
 // computes each as soon as it is there, and combines in a fixed order, so where an expert came from
-// and when does not change a bit of the result.
+// and when does not change a bit of the result. Prompt rows may be limited to the experts in memory
+// (prompt_routing.h); then the result depends on which these are.
 #pragma once
 
 #include <span>
@@ -44,6 +45,11 @@ class MoeBlock {
     bool fused_gate_up = false;
     FfnWeights weights;
   };
+  // Tells the source what the router chose for rows [begin, end).
+  void CountUses(Step& step, int begin, int end, ExpertPriority priority);
+  // Limits the choices of the step's prompt rows by its rule.
+  void RestrictPromptRows(Step& step, const Tensor& logits, const Tensor& weights);
+  uint64_t ExpertBytes() const;
   // Sorts the step's (row, rank) pairs by expert: the pairs of expert e are
   // tokens_[first_[e] .. first_[e + 1]) with their rows of the expert output beside them.
   void GroupByExpert(int rows);
@@ -59,6 +65,13 @@ class MoeBlock {
 
   // Reused from step to step: no allocation once they have grown.
   std::vector<int32_t> routed_;
+  std::vector<uint32_t> counts_;
+  std::vector<ExpertUse> uses_;
+  RestrictedRouter restricted_;
+  std::vector<float> prompt_logits_;
+  std::vector<float> prompt_weights_;
+  std::vector<uint8_t> in_memory_;
+  std::vector<uint8_t> allowed_;
   std::vector<int32_t> first_;
   std::vector<int32_t> tokens_;
   std::vector<int32_t> outputs_;

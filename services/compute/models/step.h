@@ -6,6 +6,7 @@
 #include <span>
 
 #include "services/compute/experts/expert_source.h"
+#include "services/compute/models/prompt_routing.h"
 #include "services/compute/ops/backend.h"
 #include "services/compute/state/kv_cache.h"
 
@@ -68,6 +69,14 @@ struct Step {
   std::span<const int32_t> positions;
   std::span<const int32_t> slots;
   AttentionRows attention;
+
+  // Rows from here on read a prompt: their routing obeys `prompt_rule`, and what it did is added to
+  // `tally`. unmet[layer * experts + e] counts the choices of expert e that were not granted (empty:
+  // nobody wants to know).
+  int first_prompt_row = 0;
+  RoutingRule prompt_rule;
+  RoutingTally tally;
+  std::span<uint32_t> unmet;
 
   Tensor x;        // [rows, hidden_size]: residual stream
   Tensor cos_sin;  // [rows, rotary]: rotation of each row's position, filled by the model

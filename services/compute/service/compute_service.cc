@@ -108,6 +108,7 @@ grpc::ServerUnaryReactor* ComputeService::Describe(grpc::CallbackServerContext* 
   response->set_parameters(info.parameters);
   response->set_model_bytes(info.bytes);
   response->set_model_path(model_path_);
+  response->set_prompt_routing(runtime_.engine().default_prompt_routing());
   return Done(context);
 }
 

@@ -13,11 +13,11 @@
 #include "common/base/log.h"
 #include "common/base/memory_info.h"
 #include "common/base/status.h"
+#include "common/policy/make_policy.h"
 #include "common/shm/fd_socket.h"
 #include "common/shm/memfd.h"
 #include "services/expertstore/io/thread_engine.h"
 #include "services/expertstore/io/uring_engine.h"
-#include "services/expertstore/policy/decayed_frequency.h"
 
 namespace strata::expertstore {
 namespace {
@@ -78,7 +78,8 @@ DataPlane::DataPlane(DataPlaneOptions options, SlotPlan plan, Arena arena, Model
       plan_(std::move(plan)),
       map_(options_.geometry, plan_),
       arena_(std::move(arena)),
-      files_(std::move(files)) {}
+      files_(std::move(files)),
+      hotness_(plan_.experts) {}
 
 DataPlane::~DataPlane() {
   if (listener_.valid()) unlink(options_.attach_path.c_str());
@@ -104,11 +105,12 @@ absl::Status DataPlane::Start(const EngineFactory& engine) {
   read_options.slice_bytes = options_.slice_bytes;
   read_options.background_depth = std::max(1u, engine_->depth() / 4);
   reads_ = std::make_unique<ReadQueue>(*engine_, files_, read_options);
-  // Uses are forgotten over some tens of tokens: a token uses about a sixteenth of the experts.
-  policy_ = std::make_unique<DecayedFrequency>(plan_.experts, std::max(64u, plan_.experts / 2));
-  residency_ = std::make_unique<Residency>(plan_, map_, arena_.data(), table_, *reads_, *policy_);
+  policy_name_ = std::string(policy::Choose(options_.policy, PolicyShape()));
+  STRATA_ASSIGN_OR_RETURN(policy_, policy::Make(policy_name_, PolicyShape(), hotness_));
+  residency_ =
+      std::make_unique<Residency>(plan_, map_, arena_.data(), table_, *reads_, hotness_, *policy_);
   for (uint32_t e = 0; e < options_.profile.size() && e < plan_.experts; ++e) {
-    policy_->Seed(e, options_.profile[e]);
+    hotness_.Seed(e, options_.profile[e]);
   }
   residency_->SetBackgroundOrder(BackgroundOrder());
 
@@ -121,18 +123,34 @@ absl::Status DataPlane::Start(const EngineFactory& engine) {
   STRATA_RETURN_IF_ERROR(Watch(listener_.get(), Event(kListener)));
   LogInfo("expert arena: ", plan_.slots, " slots for ", plan_.experts, " experts, ", arena_.size(),
           " bytes", arena_.huge_pages() ? " (huge pages asked for)" : "",
-          "; reads: ", engine_->name(),
+          "; policy: ", policy_name_, "; reads: ", engine_->name(),
           files_.all_direct() ? ", past the page cache" : ", through the page cache",
           "; clients attach at '", options_.attach_path, "'");
   return absl::OkStatus();
 }
 
+policy::Shape DataPlane::PolicyShape() const {
+  policy::Shape shape;
+  for (uint32_t e = 0; e < plan_.experts; ++e) {
+    shape.layer.push_back(map_.place(e).layer);
+    shape.size_class.push_back(map_.place(e).size_class);
+  }
+  for (const shm::ClassRecord& record : plan_.classes) shape.class_slots.push_back(record.slots);
+  shape.used_per_layer = options_.experts_per_token;
+  return shape;
+}
+
 std::vector<uint32_t> DataPlane::BackgroundOrder() const {
   std::vector<uint32_t> order = map_.FileOrder();
-  // With room for all, reading in file order is fastest; otherwise what was hot comes first.
-  if (plan_.slots < plan_.experts && options_.profile.size() == plan_.experts) {
-    std::stable_sort(order.begin(), order.end(), [this](uint32_t a, uint32_t b) {
-      return options_.profile[a] > options_.profile[b];
+  // With room for all, reading in file order is fastest. Otherwise what was hot comes first, and
+  // without knowledge an equal part of every layer: a layer with nothing in memory cannot choose.
+  if (plan_.slots < plan_.experts) {
+    const auto hot = [this](uint32_t expert) {
+      return options_.profile.size() == plan_.experts ? options_.profile[expert] : 0;
+    };
+    std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+      if (hot(a) != hot(b)) return hot(a) > hot(b);
+      return map_.place(a).index < map_.place(b).index;
     });
   }
   return order;
@@ -306,6 +324,7 @@ DataPlaneStatus DataPlane::StatusNow() const {
   status.sealed = options_.sealed;
   status.huge_pages = arena_.huge_pages();
   status.engine = engine_->name();
+  status.policy = policy_name_;
   return status;
 }
 
@@ -316,13 +335,13 @@ std::optional<uint32_t> DataPlane::NumberOf(const ExpertUses& expert) const {
   return layer.first_expert + expert.index;
 }
 
-uint64_t DataPlane::CountUses(std::span<const ExpertUses> uses, double weight) {
+uint64_t DataPlane::CountUses(std::span<const ExpertUses> uses, policy::Phase phase) {
   uint64_t taken = 0;
   OnThread([&] {
     for (const ExpertUses& use : uses) {
       const std::optional<uint32_t> expert = NumberOf(use);
       if (!expert) continue;
-      policy_->Use(*expert, weight * use.count);
+      residency_->CountUse(*expert, use.count, phase);
       taken += use.count;
     }
   });
@@ -341,7 +360,7 @@ std::vector<double> DataPlane::Profile() {
   std::vector<double> values;
   OnThread([&] {
     residency_->CollectUses();
-    for (uint32_t e = 0; e < plan_.experts; ++e) values.push_back(policy_->Value(e));
+    for (uint32_t e = 0; e < plan_.experts; ++e) values.push_back(hotness_.Value(e));
   });
   return values;
 }

@@ -16,6 +16,8 @@
 #include "common/base/memory_map.h"
 #include "common/base/unique_fd.h"
 #include "common/gguf/expert_geometry.h"
+#include "common/policy/eviction_policy.h"
+#include "common/policy/hotness.h"
 #include "common/shm/attach_server.h"
 #include "common/shm/table.h"
 #include "services/expertstore/arena/arena.h"
@@ -24,7 +26,6 @@
 #include "services/expertstore/io/read_engine.h"
 #include "services/expertstore/io/read_queue.h"
 #include "services/expertstore/plane/residency.h"
-#include "services/expertstore/policy/eviction_policy.h"
 
 #include "absl/status/statusor.h"
 
@@ -34,7 +35,8 @@ struct DataPlaneOptions {
   gguf::ExpertGeometry geometry;
   shm::Fingerprint fingerprint{};
   uint32_t experts_per_token = 1;  // of one layer
-  uint64_t arena_bytes = 0;  // 0: all experts if they fit in 80 % of the free memory, else that
+  uint64_t arena_bytes = 0;     // 0: all experts if they fit in 80 % of the free memory, else that
+  std::string policy = "auto";  // policy::Make
   uint32_t queue_depth = 32;
   uint32_t slice_bytes = 512 * 1024;
   bool direct_io = true;
@@ -64,6 +66,7 @@ struct DataPlaneStatus {
   bool sealed = false;
   bool huge_pages = false;
   const char* engine = "";
+  std::string policy;
 };
 
 class DataPlane {
@@ -91,7 +94,7 @@ class DataPlane {
   DataPlaneStatus Status();
   // Uses of experts beside those the clients count themselves; unknown experts are skipped.
   // Returns the number of uses taken.
-  uint64_t CountUses(std::span<const ExpertUses> uses, double weight);
+  uint64_t CountUses(std::span<const ExpertUses> uses, policy::Phase phase);
   // Reads them when the drive has nothing better to do.
   void LookAhead(std::span<const ExpertUses> experts);
   // The value of every expert, by number.
@@ -104,6 +107,7 @@ class DataPlane {
  private:
   DataPlane(DataPlaneOptions options, SlotPlan plan, Arena arena, ModelFiles files);
   absl::Status Start(const EngineFactory& engine);
+  policy::Shape PolicyShape() const;
   std::vector<uint32_t> BackgroundOrder() const;
 
   // Runs `task` on the serving thread and waits for it.
@@ -130,7 +134,9 @@ class DataPlane {
   shm::SharedRegions regions_;
   std::unique_ptr<ReadEngine> engine_;
   std::unique_ptr<ReadQueue> reads_;
-  std::unique_ptr<EvictionPolicy> policy_;
+  std::string policy_name_;
+  policy::Hotness hotness_;
+  std::unique_ptr<policy::EvictionPolicy> policy_;
   std::unique_ptr<Residency> residency_;
 
   UniqueFd epoll_;

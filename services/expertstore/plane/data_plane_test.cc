@@ -217,7 +217,7 @@ TEST(DataPlane, AProfileDecidesWhatASmallArenaLoadsFirst) {
   const std::vector<double> values = plane->Profile();
   EXPECT_EQ(values[7], 7);
   const std::vector<ExpertUses> uses = {{1, 2, 5}, {1, 99, 5}, {9, 0, 5}};
-  EXPECT_EQ(plane->CountUses(uses, 1.0), 5u);
+  EXPECT_EQ(plane->CountUses(uses, policy::Phase::kDecode), 5u);
   EXPECT_NEAR(plane->Profile()[2], 5, 0.5);
 }
 

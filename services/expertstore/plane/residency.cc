@@ -14,17 +14,40 @@ using shm::RequestOp;
 
 namespace {
 
-constexpr double kUseUnit = 1.0 / 32;  // ArenaClient::CountUse counts 32 for a use in decoding
+// How much more used than its victim a promoted expert must be: a swap that the next few tokens
+// undo costs two reads.
+constexpr double kPromotionGain = 1.5;
+constexpr uint32_t kMostTokens = 1 << 16;
+
+// Somebody waits: then even a pinned expert may be marked to go.
+bool IsDemand(Priority priority) {
+  return priority == Priority::kDecode || priority == Priority::kPrompt;
+}
+
+// What the policy is told about an expert that was read.
+std::optional<policy::Phase> LoadedFor(Priority priority, bool promoted) {
+  switch (priority) {
+    case Priority::kDecode:
+      return policy::Phase::kDecode;
+    case Priority::kPrompt:
+    case Priority::kLookAhead:
+      return policy::Phase::kPrompt;
+    default:
+      return promoted ? std::optional(policy::Phase::kDecode) : std::nullopt;
+  }
+}
 
 }  // namespace
 
 Residency::Residency(const SlotPlan& plan, const ExpertMap& map, std::byte* arena,
-                     shm::TableWriter& table, ReadQueue& reads, EvictionPolicy& policy)
+                     shm::TableWriter& table, ReadQueue& reads, policy::Hotness& hotness,
+                     policy::EvictionPolicy& policy)
     : plan_(plan),
       map_(map),
       arena_(arena),
       table_(table),
       reads_(reads),
+      hotness_(hotness),
       policy_(policy),
       states_(plan.experts),
       in_slot_(plan.slots, plan.experts),
@@ -78,11 +101,22 @@ absl::Status Residency::Handle(uint32_t client, const shm::Request& request) {
     case RequestOp::kCancelLookAhead:
       CancelAhead(client);
       break;
+    case RequestOp::kPromote:
+      Promote(request.expert);
+      break;
   }
   return absl::OkStatus();
 }
 
 void Residency::LookAhead(uint32_t expert) { AskAhead(kStoreBit, expert); }
+
+void Residency::Promote(uint32_t expert) {
+  State& state = states_[expert];
+  if (state.phase != Phase::kAbsent) return;
+  state.ahead |= kStoreBit;
+  state.promoted = true;
+  Enqueue(expert, Priority::kBackground);
+}
 
 void Residency::Want(uint32_t client, uint32_t expert, Priority priority) {
   State& state = states_[expert];
@@ -166,6 +200,7 @@ void Residency::Reconsider(uint32_t expert) {
 }
 
 bool Residency::Advance() {
+  CollectUses();
   FinishLoads();
   FreeDrained();
   for (SizeClass& size_class : classes_) {
@@ -175,6 +210,7 @@ bool Residency::Advance() {
   StartQueued(Priority::kDecode);
   StartQueued(Priority::kLookAhead);
   StartQueued(Priority::kPrompt);
+  StartQueued(Priority::kBackground);
   StartBackground();
   reads_.Pump();
   const bool blocked = std::any_of(classes_.begin(), classes_.end(),
@@ -195,6 +231,7 @@ void Residency::FinishLoads() {
     if (outcome.status.ok()) {
       state.phase = Phase::kResident;
       SetEntry(expert, EntryState::kResident);
+      policy_.Insert(expert, LoadedFor(state.priority, state.promoted));
       ++counts_.resident;
     } else {
       ++counts_.failed_loads;
@@ -219,6 +256,7 @@ void Residency::FreeDrained() {
     --classes_[map_.place(expert).size_class].draining;
     ++counts_.evictions;
     --counts_.resident;
+    policy_.Erase(expert);
     const Priority priority = states_[expert].priority;
     Evicted(expert);
     if (states_[expert].wanted != 0) Enqueue(expert, priority);
@@ -233,6 +271,7 @@ void Residency::Evicted(uint32_t expert) {
   in_slot_[state.slot] = plan_.experts;
   state.phase = Phase::kAbsent;
   state.priority = Priority::kBackground;
+  state.promoted = false;
 }
 
 void Residency::StartQueued(Priority priority) {
@@ -244,9 +283,10 @@ void Residency::StartQueued(Priority priority) {
     State& state = states_[expert];
     if (state.phase != Phase::kQueued || state.priority != priority) continue;
     if (StartLoad(expert, priority)) continue;
-    if (priority == Priority::kLookAhead) {  // a guess is not worth waiting for
+    if (!IsDemand(priority)) {  // a guess is not worth waiting for
       state.phase = Phase::kAbsent;
       state.ahead = 0;
+      state.promoted = false;
       continue;
     }
     blocked.push_back(expert);
@@ -266,8 +306,8 @@ void Residency::StartBackground() {
 bool Residency::StartLoad(uint32_t expert, Priority priority) {
   const uint32_t class_index = map_.place(expert).size_class;
   State& state = states_[expert];
-  if (!TakeSlot(class_index, priority != Priority::kLookAhead, &state.slot)) {
-    if (priority != Priority::kLookAhead) ++classes_[class_index].blocked;
+  if (!TakeSlot(expert, priority, &state.slot)) {
+    if (IsDemand(priority)) ++classes_[class_index].blocked;
     return false;
   }
   state.phase = Phase::kLoading;
@@ -279,8 +319,10 @@ bool Residency::StartLoad(uint32_t expert, Priority priority) {
   return true;
 }
 
-bool Residency::TakeSlot(uint32_t class_index, bool demand, uint32_t* slot) {
+bool Residency::TakeSlot(uint32_t expert, Priority priority, uint32_t* slot) {
+  const uint32_t class_index = map_.place(expert).size_class;
   SizeClass& size_class = classes_[class_index];
+  const bool demand = IsDemand(priority);
   // Slots that come free while somebody waits are for him, not for guesses.
   if (!demand && table_.starved()) return false;
   for (;;) {
@@ -291,16 +333,16 @@ bool Residency::TakeSlot(uint32_t class_index, bool demand, uint32_t* slot) {
     }
     // As many slots are coming free already as demands wait for one.
     if (size_class.draining > size_class.blocked || size_class.exhausted) return false;
-    if (size_class.victims.empty()) {
-      // First among those that nobody pins; if there are none, one that somebody does.
-      if (RankVictims(class_index, false) || (demand && RankVictims(class_index, true))) continue;
+    const std::optional<uint32_t> found = FindVictim(expert, priority);
+    if (!found) {
       size_class.exhausted = demand;
       return false;
     }
-    const uint32_t victim = size_class.victims.front();
-    size_class.victims.pop_front();
-    if (!Evictable(victim)) continue;
-    if (!size_class.victims_pinned && Pinned(states_[victim].slot)) continue;
+    const uint32_t victim = *found;
+    if (priority == Priority::kBackground &&
+        hotness_.Value(expert) < kPromotionGain * hotness_.Value(victim)) {
+      return false;
+    }
     // Marked first, pins looked at afterwards (FreeDrained): see arena_client.h.
     states_[victim].phase = Phase::kDraining;
     states_[victim].priority = Priority::kBackground;
@@ -311,23 +353,16 @@ bool Residency::TakeSlot(uint32_t class_index, bool demand, uint32_t* slot) {
   }
 }
 
-bool Residency::RankVictims(uint32_t class_index, bool pinned) {
-  CollectUses();
-  const shm::ClassRecord& record = plan_.classes[class_index];
-  std::vector<uint32_t> candidates;
-  for (uint32_t slot = record.first_slot; slot < record.first_slot + record.slots; ++slot) {
-    const uint32_t expert = in_slot_[slot];
-    if (expert != plan_.experts && Evictable(expert) && Pinned(slot) == pinned) {
-      candidates.push_back(expert);
-    }
-  }
-  // Enough to spread the cost of this scan, few enough to follow what is used. Of pinned ones no
-  // more than needed: marking them turns the next hits on them into misses.
-  const size_t count = pinned ? 1 : std::max<size_t>(1, candidates.size() / 8);
-  policy_.Rank(count, &candidates);
-  classes_[class_index].victims.assign(candidates.begin(), candidates.end());
-  classes_[class_index].victims_pinned = pinned;
-  return !candidates.empty();
+std::optional<uint32_t> Residency::FindVictim(uint32_t incoming, Priority priority) {
+  const policy::Phase phase =
+      priority == Priority::kPrompt ? policy::Phase::kPrompt : policy::Phase::kDecode;
+  const auto unpinned = policy_.Victim(incoming, phase, [this](uint32_t expert) {
+    return Evictable(expert) && !Pinned(states_[expert].slot);
+  });
+  // Of pinned ones only when somebody waits, and one at a time: marking them turns the next hits on
+  // them into misses.
+  if (unpinned || !IsDemand(priority)) return unpinned;
+  return policy_.Victim(incoming, phase, [this](uint32_t expert) { return Evictable(expert); });
 }
 
 void Residency::SetBackgroundOrder(std::vector<uint32_t> order) {
@@ -338,11 +373,17 @@ void Residency::SetBackgroundOrder(std::vector<uint32_t> order) {
 void Residency::CollectUses() {
   for (Client& client : clients_) {
     if (client.peer == nullptr) continue;
-    client.peer->TakeUses([this](uint32_t expert, uint32_t uses) {
-      // A single client cannot claim more than it could have done since the last look.
-      policy_.Use(expert, kUseUnit * std::min(uses, 1u << 16));
+    client.peer->TakeUses([this](const shm::ExpertUse& use) {
+      // A client cannot claim more in one step than a step may have.
+      CountUse(use.expert, std::min(use.tokens, kMostTokens),
+               use.prompt ? policy::Phase::kPrompt : policy::Phase::kDecode);
     });
   }
+}
+
+void Residency::CountUse(uint32_t expert, uint32_t tokens, policy::Phase phase) {
+  hotness_.Use(expert, tokens, phase);
+  policy_.Use(expert, tokens, phase);
 }
 
 bool Residency::Pinned(uint32_t slot) const {

@@ -21,13 +21,15 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "common/policy/eviction_policy.h"
+#include "common/policy/hotness.h"
 #include "common/shm/client_peer.h"
 #include "common/shm/table.h"
 #include "services/expertstore/arena/slot_plan.h"
 #include "services/expertstore/io/read_queue.h"
-#include "services/expertstore/policy/eviction_policy.h"
 
 #include "absl/status/status.h"
 
@@ -46,7 +48,7 @@ struct ResidencyCounts {
 class Residency {
  public:
   Residency(const SlotPlan& plan, const ExpertMap& map, std::byte* arena, shm::TableWriter& table,
-            ReadQueue& reads, EvictionPolicy& policy);
+            ReadQueue& reads, policy::Hotness& hotness, policy::EvictionPolicy& policy);
 
   // `client` < kMaxClients, free; the peer lives until RemoveClient.
   void AddClient(uint32_t client, shm::ClientPeer* peer);
@@ -56,6 +58,8 @@ class Residency {
   absl::Status Handle(uint32_t client, const shm::Request& request);
   // The store's own wish, as by a client's look-ahead.
   void LookAhead(uint32_t expert);
+  // Reads it in the background, in place of experts that are clearly less used.
+  void Promote(uint32_t expert);
 
   // What to read whenever nobody asks for anything, while there are free slots.
   void SetBackgroundOrder(std::vector<uint32_t> order);
@@ -67,8 +71,10 @@ class Residency {
   // A demand waits for a slot. Wake up now and then even if no client rings.
   bool starved() const { return table_.starved(); }
 
-  // Reads the clients' use counters into the policy.
+  // Tells hotness and policy what the clients used since the last call.
   void CollectUses();
+  // Uses that no client notes itself.
+  void CountUse(uint32_t expert, uint32_t tokens, policy::Phase phase);
 
   ResidencyCounts counts() const;
 
@@ -79,6 +85,7 @@ class Residency {
     uint64_t ahead = 0;   // bit per client (kStoreBit: the store) that asked for it ahead
     Phase phase = Phase::kAbsent;
     shm::Priority priority = shm::Priority::kBackground;  // while queued or loading
+    bool promoted = false;                                // to be kept as if it had been used
     uint32_t slot = 0;                                    // from loading on
   };
   struct Client {
@@ -88,8 +95,6 @@ class Residency {
   };
   struct SizeClass {
     std::vector<uint32_t> free_slots;
-    std::deque<uint32_t> victims;  // experts, least valuable first; some may have changed since
-    bool victims_pinned = false;   // they were chosen although pinned
     uint32_t draining = 0;
     uint32_t blocked = 0;    // demands that found no slot in this round
     bool exhausted = false;  // no victim was left in this round
@@ -109,10 +114,9 @@ class Residency {
   void StartQueued(shm::Priority priority);
   void StartBackground();
   bool StartLoad(uint32_t expert, shm::Priority priority);
-  // A free slot, by evicting if need be. `demand`: somebody waits, so even a pinned expert may
-  // be marked to go.
-  bool TakeSlot(uint32_t class_index, bool demand, uint32_t* slot);
-  bool RankVictims(uint32_t class_index, bool pinned);
+  // A free slot for `expert`, by evicting if need be.
+  bool TakeSlot(uint32_t expert, shm::Priority priority, uint32_t* slot);
+  std::optional<uint32_t> FindVictim(uint32_t incoming, shm::Priority priority);
   void Evicted(uint32_t expert);
   bool Evictable(uint32_t expert) const {
     return states_[expert].phase == Phase::kResident && states_[expert].wanted == 0;
@@ -125,7 +129,8 @@ class Residency {
   std::byte* const arena_;
   shm::TableWriter& table_;
   ReadQueue& reads_;
-  EvictionPolicy& policy_;
+  policy::Hotness& hotness_;
+  policy::EvictionPolicy& policy_;
 
   std::vector<State> states_;      // by expert
   std::vector<uint32_t> in_slot_;  // expert by slot, while the slot is taken

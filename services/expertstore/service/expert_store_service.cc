@@ -9,8 +9,6 @@
 namespace strata::expertstore {
 namespace {
 
-// The same proportion as in ArenaExpertSource: a prompt touches nearly everything once.
-constexpr double kPromptWeight = 1.0 / 32;
 // More uses of one expert in one message are no routing.
 constexpr uint32_t kMostUses = 1 << 16;
 
@@ -67,10 +65,10 @@ grpc::Status ExpertStoreService::Hint(grpc::ServerContext* /*context*/,
     }
     switch (hint.phase()) {
       case v1::RoutingHint::DECODE:
-        taken += model_.plane->CountUses(uses, 1.0);
+        taken += model_.plane->CountUses(uses, policy::Phase::kDecode);
         break;
       case v1::RoutingHint::PROMPT:
-        taken += model_.plane->CountUses(uses, kPromptWeight);
+        taken += model_.plane->CountUses(uses, policy::Phase::kPrompt);
         break;
       case v1::RoutingHint::PREDICTED:
         model_.plane->LookAhead(uses);
@@ -110,6 +108,7 @@ grpc::Status ExpertStoreService::Status(grpc::ServerContext* /*context*/,
   response->set_sealed(status.sealed);
   response->set_huge_pages(status.huge_pages);
   response->set_read_engine(status.engine);
+  response->set_policy(status.policy);
   response->set_failed_loads(status.counts.failed_loads);
   return grpc::Status::OK;
 }

@@ -46,6 +46,8 @@ class Choice {
     generate.mutable_sampling()->set_seed(choice_.seed);
     generate.set_max_tokens(max_tokens_);
     generate.set_min_tokens(plan_.min_tokens);
+    generate.set_prompt_routing(plan_.prompt_routing);
+    generate.set_prompt_routing_bound(plan_.prompt_routing_bound);
     generate.set_logprobs(plan_.logprobs);
     generate.set_top_logprobs(plan_.top_logprobs);
     generate.set_save_state(true);
@@ -118,6 +120,7 @@ class Choice {
     if (text_.tool_calls() > 0 && !text_.ended_in_call()) reason = "tool_calls";
     end_.reason = std::move(reason);
     FillTimings(finish);
+    if (finish) end_.usage = finish->usage();
     if (generation_->restarts() > 0) context.metrics->Resumed(generation_->restarts());
     generation_.reset();  // cancels what still runs
     context.metrics->Finished(end_.reason);
@@ -187,6 +190,8 @@ AnswerUsage Usage(const AnswerPlan& plan, const std::deque<Choice>& choices) {
     usage.prompt_tokens += static_cast<uint32_t>(plan.choices[i].prompt->size());
     usage.cached_tokens += choices[i].end().timings.cached_tokens;
     usage.spliced_tokens += choices[i].end().timings.spliced_tokens;
+    const v1::Usage& routed = choices[i].end().usage;
+    if (routed.prompt_routing() > v1::FULL) usage.routed = routed;
   }
   return usage;
 }

@@ -34,6 +34,8 @@ struct AnswerPlan {
   ParserOptions parser;
   bool single_tool_call = false;
   v1::SpliceMode splice = v1::SPLICE_UNSPECIFIED;  // as the server is configured
+  v1::PromptRouting prompt_routing = v1::PROMPT_ROUTING_UNSPECIFIED;
+  float prompt_routing_bound = 0;  // 0 = compute's
   bool stream = false;
   bool include_usage = false;
 };
@@ -44,6 +46,7 @@ struct AnswerUsage {
   uint32_t spliced_tokens = 0;  // of the cached ones: approximate
   uint32_t completion_tokens = 0;
   uint32_t reasoning_tokens = 0;
+  v1::Usage routed;  // prompt routing: its fields 4 to 8, of the last prompt that was not FULL
 };
 
 struct AnswerTimings {
@@ -58,6 +61,7 @@ struct AnswerTimings {
 struct ChoiceEnd {
   std::string reason;  // "stop", "length", "tool_calls"
   AnswerTimings timings;
+  v1::Usage usage;  // compute's, if it got to tell it
 };
 
 // The JSON of a dialect. An empty string means that nothing is sent.

@@ -44,11 +44,22 @@ json::object UsageJson(const AnswerUsage& usage) {
   json::object prompt{{"cached_tokens", usage.cached_tokens}};
   // Our own field, shown only where it says something.
   if (usage.spliced_tokens > 0) prompt["spliced_tokens"] = usage.spliced_tokens;
-  return {{"prompt_tokens", usage.prompt_tokens},
-          {"completion_tokens", usage.completion_tokens},
-          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-          {"prompt_tokens_details", std::move(prompt)},
-          {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
+  json::object out = {
+      {"prompt_tokens", usage.prompt_tokens},
+      {"completion_tokens", usage.completion_tokens},
+      {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+      {"prompt_tokens_details", std::move(prompt)},
+      {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
+  const v1::Usage& routed = usage.routed;
+  if (routed.prompt_routing() > v1::FULL) {
+    out["prompt_routing"] = {
+        {"mode", routed.prompt_routing() == v1::GUARDED ? "guarded" : "resident"},
+        {"choices", routed.routed_choices()},
+        {"substituted_choices", routed.substituted_choices()},
+        {"kept_router_mass", routed.kept_router_mass()},
+        {"bytes_not_read", routed.bytes_not_read()}};
+  }
+  return out;
 }
 
 json::object TimingsJson(const AnswerTimings& t) {

@@ -6,6 +6,7 @@
 #include <future>
 #include <thread>
 
+#include "services/gateway/api/chat_shape.h"
 #include "services/gateway/api/fields.h"
 #include "services/gateway/json/json.h"
 #include "services/gateway/testing/gateway_fixture.h"
@@ -326,6 +327,37 @@ TEST(Chat, SpliceIsAskedForAndReported) {
   const RawResponse wrong = gateway.Post("/v1/chat/completions", Body(R"("splice":"perhaps")"));
   EXPECT_EQ(wrong.status, 400);
   EXPECT_THAT(wrong.body, HasSubstr("\"param\":\"splice\""));
+}
+
+TEST(Chat, PromptRoutingReachesComputeAndItsUsageTheClient) {
+  Gateway gateway([](const v1::GenerateRequest&) { return FakeEngine::Script{{65}}; }, {});
+  const RawResponse response = gateway.Post(
+      "/v1/chat/completions", Body(R"("prompt_routing":"guarded","prompt_routing_bound":0.25)"));
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(gateway.Post("/v1/chat/completions", Body(R"("prompt_routing":null)")).status, 200);
+  const auto requests = gateway.engine().requests();
+  ASSERT_EQ(requests.size(), 2u);
+  EXPECT_EQ(requests[0].prompt_routing(), v1::GUARDED);
+  EXPECT_EQ(requests[0].prompt_routing_bound(), 0.25F);
+  EXPECT_EQ(requests[1].prompt_routing(), v1::PROMPT_ROUTING_UNSPECIFIED);
+  for (const char* bad : {R"("prompt_routing":"none")", R"("prompt_routing_bound":0)",
+                          R"("prompt_routing_bound":1.5)", R"("prompt_routing":1)"}) {
+    const RawResponse refused = gateway.Post("/v1/chat/completions", Body(bad));
+    EXPECT_EQ(refused.status, 400) << bad;
+    EXPECT_THAT(refused.body, HasSubstr("prompt_routing")) << bad;
+  }
+
+  AnswerUsage usage;
+  usage.prompt_tokens = 6;
+  EXPECT_FALSE(UsageJson(usage).contains("prompt_routing"));
+  usage.routed.set_prompt_routing(v1::RESIDENT);
+  usage.routed.set_routed_choices(100);
+  usage.routed.set_substituted_choices(7);
+  usage.routed.set_kept_router_mass(0.5);
+  usage.routed.set_bytes_not_read(4096);
+  EXPECT_EQ(ToJson(UsageJson(usage).at("prompt_routing")),
+            R"({"mode":"resident","choices":100,"substituted_choices":7,)"
+            R"("kept_router_mass":0.5,"bytes_not_read":4096})");
 }
 
 TEST(Chat, SeveralAnswers) {

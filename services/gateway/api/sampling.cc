@@ -43,6 +43,8 @@ constexpr FieldSpec kFields[] = {
     {"user", kString},
     {"prompt_cache_key", kString},
     {"splice", kString},
+    {"prompt_routing", kString},
+    {"prompt_routing_bound", kNumber, 0.001, 1},
 };
 
 constexpr FieldSpec kStreamFields[] = {{"include_usage", kBool}};
@@ -119,6 +121,23 @@ std::optional<ApiError> ReadLogitBias(const json::object& body, const Model& mod
   return std::nullopt;
 }
 
+std::optional<ApiError> ReadPromptRouting(const json::object& body, AnswerPlan* plan) {
+  const std::string name = GetString(body, "prompt_routing");
+  const auto bound = GetNumber(body, "prompt_routing_bound");
+  if (bound) plan->prompt_routing_bound = static_cast<float>(*bound);
+  if (name == "full") {
+    plan->prompt_routing = v1::FULL;
+  } else if (name == "guarded") {
+    plan->prompt_routing = v1::GUARDED;
+  } else if (name == "resident") {
+    plan->prompt_routing = v1::RESIDENT;
+  } else if (!name.empty()) {
+    return BadField("prompt_routing",
+                    "'prompt_routing' must be \"full\", \"guarded\" or \"resident\".");
+  }
+  return std::nullopt;
+}
+
 std::optional<ApiError> ReadStream(const json::object& body, AnswerPlan* plan) {
   plan->stream = GetBool(body, "stream", false);
   const json::value* options = Field(body, "stream_options");
@@ -168,6 +187,7 @@ std::optional<ApiError> ReadSampling(const json::object& body, const Model& mode
   if (auto error = ReadLogitBias(body, model, plan)) return error;
   if (auto error = ReadStream(body, plan)) return error;
   if (auto error = ReadSplice(body, plan)) return error;
+  if (auto error = ReadPromptRouting(body, plan)) return error;
   const std::optional<int64_t> max_tokens = GetInteger(body, "max_tokens");
   if (max_tokens == 0) return BadField("max_tokens", "'max_tokens' must be at least 1.");
   if (max_tokens) plan->max_tokens = ClampToU32(*max_tokens);  // -1: until the context is full

@@ -8,6 +8,7 @@
 
 #include "common/base/log.h"
 #include "common/rpc/channel.h"
+#include "common/state/block_id.h"
 #include "services/gateway/engine/grpc_call.h"
 #include "strata/v1/compute.grpc.pb.h"
 #include "strata/v1/expertstore.grpc.pb.h"
@@ -75,16 +76,22 @@ class GrpcEngine : public Engine {
                                        EngineCallbacks callbacks) override {
     v1::StateKey key;
     bool plan = false;
+    v1::PromptRouting routing = request.prompt_routing();
     {
       const std::lock_guard lock(mutex_);
       if (description_ != nullptr) {
         *key.mutable_fingerprint() = description_->fingerprint();
         *key.mutable_layout() = description_->state_layout();
+        if (routing == v1::PROMPT_ROUTING_UNSPECIFIED) routing = description_->prompt_routing();
       }
       plan = status_.has_kvstore;
       ++calls_;
     }
-    key.set_tenant(std::move(tenant));
+    // What compute will save is approximate then; see block_id.h. Asked for by name, so that
+    // compute cannot decide otherwise meanwhile.
+    request.set_prompt_routing(routing);
+    const bool exact = routing == v1::PROMPT_ROUTING_UNSPECIFIED || routing == v1::FULL;
+    key.set_tenant(exact ? std::move(tenant) : state::ApproximateTenant(tenant));
     auto call = std::make_shared<GrpcCall>(std::move(request), std::move(callbacks), [this] {
       const std::lock_guard lock(mutex_);
       --calls_;

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "common/rpc/server.h"
+#include "common/state/block_id.h"
 #include "services/gateway/engine/generation.h"
 #include "services/gateway/testing/fake_compute.h"
 
@@ -79,8 +80,10 @@ class GrpcEngineTest : public ::testing::Test {
     std::optional<v1::Finish> finish;
     absl::Status error;
   };
-  Result Generate(int prompt_tokens = 8) {
+  Result Generate(v1::PromptRouting routing = v1::PROMPT_ROUTING_UNSPECIFIED,
+                  int prompt_tokens = 8) {
     v1::GenerateRequest request;
+    request.set_prompt_routing(routing);
     request.set_request_id("req-7");
     for (int i = 0; i < prompt_tokens; ++i) request.mutable_prompt()->add_ids(i);
     request.set_splice(v1::SPLICE_SAFE);
@@ -137,6 +140,23 @@ TEST_F(GrpcEngineTest, PlanAndTenantReachCompute) {
   ASSERT_EQ(plan.line_starts_size(), 1);
   EXPECT_EQ(plan.line_starts(0), 3u);
   EXPECT_EQ(request.line_starts_size(), 0) << "compute has no use for them";
+}
+
+// State of a prompt that is read with other experts than the router's must not serve exact
+// requests.
+TEST_F(GrpcEngineTest, ApproximateStateHasATenantOfItsOwn) {
+  StartKvStore();
+  StartCompute([](const v1::GenerateRequest&) { return FakeEngine::Script{{1}}; });
+  Connect();
+  ASSERT_TRUE(WaitState(EngineState::kReady));
+  ASSERT_TRUE(Eventually([&] { return engine_->status().has_kvstore; }));
+  ASSERT_TRUE(Generate(v1::FULL).finish);
+  ASSERT_TRUE(Generate(v1::GUARDED).finish);
+  const auto requests = compute_->requests();
+  EXPECT_EQ(requests[0].restore().key().tenant(), "tenant-a");
+  EXPECT_TRUE(state::IsApproximate(requests[1].restore().key().tenant()));
+  EXPECT_EQ(requests[1].restore().key().tenant(), state::ApproximateTenant("tenant-a"));
+  EXPECT_EQ(requests[1].prompt_routing(), v1::GUARDED);
 }
 
 TEST_F(GrpcEngineTest, ASlowOrFailingPlanCostsNothing) {

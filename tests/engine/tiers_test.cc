@@ -1,0 +1,228 @@
+// The engine on an arena that holds a part of the experts, against the engine on the mapped file.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <thread>
+
+#include "cli/bench_text.h"
+#include "cli/simulate_tiers.h"
+#include "common/base/status.h"
+#include "common/gguf/expert_geometry.h"
+#include "common/tokenizer/tokenizer.h"
+#include "common/trace/routing_trace.h"
+#include "services/compute/experts/arena_expert_source.h"
+#include "services/expertstore/test_support.h"
+#include "tests/engine/local_engine.h"
+
+namespace strata::compute {
+namespace {
+
+constexpr const char* kModel = "deploy/demo/strata-demo.gguf";
+
+std::vector<uint32_t> Text(size_t tokens) {
+  const auto file = gguf::Model::Open(kModel).value();
+  const auto tokenizer = tokenizer::Tokenizer::FromGguf(file->metadata()).value();
+  std::string text(cli::kBenchText);
+  std::ifstream readme("README.md");
+  text.append(std::istreambuf_iterator<char>(readme), {});
+  std::vector<uint32_t> ids = tokenizer->Encode(text, /*parse_special=*/false);
+  EXPECT_GE(ids.size(), tokens);
+  ids.resize(tokens);
+  return ids;
+}
+
+// A store with room for `percent` of the demo model's experts, full, and an engine that uses it.
+class Tiered {
+ public:
+  explicit Tiered(const std::string& name, uint64_t percent,
+                  v1::ComputeConfig config = SmallConfig()) {
+    auto file = gguf::Model::Open(kModel).value();
+    expertstore::DataPlaneOptions options;
+    options.geometry = gguf::ReadExpertGeometry(*file).value();
+    const auto hash = file->Fingerprint();
+    std::memcpy(options.fingerprint.data(), hash.data(), options.fingerprint.size());
+    options.experts_per_token = 2;
+    options.arena_bytes =
+        expertstore::PlanSlots(options.geometry, 1ull << 40, 1).value().all_bytes * percent / 100;
+    options.attach_path = expertstore::TestPath(name + ".sock");
+    store_.emplace(options);
+    auto source = std::make_unique<ArenaExpertSource>(
+        ArenaExpertSource::Options{options.attach_path, options.fingerprint});
+    EXPECT_TRUE(source->WaitUntilReady(20000).ok());
+    runtime_ = Runtime::Open(std::move(file), config, std::move(source)).value();
+    EXPECT_TRUE(runtime_->StartEngine(nullptr).ok());
+    // A test of what happens with a part in memory starts when that part is there.
+    while ((*store_)->Status().counts.resident < (*store_)->Status().slots) {
+      std::this_thread::yield();
+    }
+  }
+  Engine& engine() { return runtime_->engine(); }
+  ExpertCounters counters() { return runtime_->experts()->counters(); }
+  policy::Shape shape() {
+    policy::Shape shape;
+    const expertstore::SlotPlan& plan = (*store_)->plan();
+    for (uint32_t e = 0; e < plan.experts; ++e) {
+      shape.layer.push_back((*store_)->map().place(e).layer);
+      shape.size_class.push_back((*store_)->map().place(e).size_class);
+    }
+    for (const auto& record : plan.classes) shape.class_slots.push_back(record.slots);
+    shape.used_per_layer = 2;
+    return shape;
+  }
+  uint64_t bytes_read() { return (*store_)->Status().bytes_read; }
+
+  struct Answer {
+    std::vector<uint32_t> tokens;
+    v1::Usage usage;
+  };
+  Answer Generate(std::span<const uint32_t> prompt, uint32_t tokens, v1::PromptRouting routing,
+                  float bound = 0) {
+    auto sink = std::make_shared<CollectingSink>();
+    v1::GenerateRequest request = Request(prompt, tokens);
+    request.set_prompt_routing(routing);
+    request.set_prompt_routing_bound(bound);
+    EXPECT_TRUE(engine().Generate(std::move(request), sink).ok());
+    EXPECT_TRUE(sink->Wait().ok());
+    return {sink->tokens(), sink->finish().usage()};
+  }
+
+ private:
+  std::optional<expertstore::RunningPlane> store_;
+  std::unique_ptr<Runtime> runtime_;
+};
+
+TEST(PromptRouting, FullEqualsTheMappedFile) {
+  const std::vector<uint32_t> prompt = Text(600);
+  const auto mapped = OpenLocal(kModel, SmallConfig());
+  ASSERT_TRUE(mapped.ok()) << mapped.status();
+  const auto want = GenerateGreedy((*mapped)->engine(), prompt, 40);
+  ASSERT_TRUE(want.ok()) << want.status();
+  Tiered tiered("full", 25);
+  const Tiered::Answer got = tiered.Generate(prompt, 40, v1::FULL);
+  EXPECT_EQ(got.tokens, *want);
+  EXPECT_EQ(got.usage.prompt_routing(), v1::FULL);
+  EXPECT_EQ(got.usage.substituted_choices(), 0u);
+  EXPECT_EQ(got.usage.bytes_not_read(), 0u);
+}
+
+TEST(PromptRouting, ResidentReadsNothing) {
+  Tiered tiered("resident", 25);
+  const uint64_t before = tiered.bytes_read();
+  // One token: it comes from the prompt's last row, so nothing is generated with normal routing.
+  const Tiered::Answer answer = tiered.Generate(Text(600), 1, v1::RESIDENT);
+  EXPECT_EQ(tiered.bytes_read(), before);
+  EXPECT_EQ(answer.usage.prompt_routing(), v1::RESIDENT);
+  EXPECT_EQ(answer.usage.routed_choices(), 600u * 6 * 2);  // layers, experts a token
+  EXPECT_GT(answer.usage.substituted_choices(), 0u);
+  EXPECT_LT(answer.usage.substituted_choices(), answer.usage.routed_choices());
+  EXPECT_GT(answer.usage.kept_router_mass(), 0.1);
+  EXPECT_LT(answer.usage.kept_router_mass(), 1.0);
+  EXPECT_GT(answer.usage.bytes_not_read(), 0u);
+}
+
+TEST(PromptRouting, GuardedIsTheDefaultAndReadsLessTheLooserTheBound) {
+  const std::vector<uint32_t> prompt = Text(600);
+  uint64_t last_bytes = UINT64_MAX;
+  double last_kept = 1.01;
+  for (const float bound : {0.02F, 0.15F, 0.9F}) {
+    Tiered tiered("guarded", 25);
+    const uint64_t before = tiered.bytes_read();
+    const Tiered::Answer answer = tiered.Generate(prompt, 1, v1::PROMPT_ROUTING_UNSPECIFIED, bound);
+    const uint64_t bytes = tiered.bytes_read() - before;
+    EXPECT_EQ(answer.usage.prompt_routing(), v1::GUARDED);
+    EXPECT_LT(bytes, last_bytes) << bound;
+    EXPECT_GE(answer.usage.kept_router_mass(), 1 - bound);
+    EXPECT_LT(answer.usage.kept_router_mass(), last_kept);
+    last_bytes = bytes;
+    last_kept = answer.usage.kept_router_mass();
+  }
+}
+
+TEST(PromptRouting, EverythingInMemoryIsReadInFullByDefault) {
+  Tiered tiered("all", 100);
+  const Tiered::Answer answer = tiered.Generate(Text(200), 1, v1::PROMPT_ROUTING_UNSPECIFIED);
+  EXPECT_EQ(answer.usage.prompt_routing(), v1::FULL);
+  const Tiered::Answer resident = tiered.Generate(Text(200), 20, v1::RESIDENT);
+  EXPECT_EQ(resident.usage.substituted_choices(), 0u);
+  EXPECT_EQ(resident.usage.kept_router_mass(), 1.0);
+  EXPECT_EQ(resident.tokens, tiered.Generate(Text(200), 20, v1::FULL).tokens);
+}
+
+// A prompt that is read beside an answer being generated restricts only its own rows.
+TEST(PromptRouting, AnAnswerBesideARestrictedPromptIsUnchanged) {
+  const std::vector<uint32_t> text = Text(700);
+  const std::span<const uint32_t> small = std::span(text).first(30);
+  const std::span<const uint32_t> large = std::span(text).subspan(30);
+  v1::ComputeConfig config = SmallConfig();
+  config.set_chunk_tokens(32);
+  Tiered tiered("beside", 25, config);
+  const std::vector<uint32_t> alone = tiered.Generate(small, 30, v1::FULL).tokens;
+  auto sink = std::make_shared<CollectingSink>();
+  v1::GenerateRequest request = Request(small, 30);
+  request.set_prompt_routing(v1::FULL);
+  ASSERT_TRUE(tiered.engine().Generate(std::move(request), sink).ok());
+  sink->WaitForTokens(1);
+  const Tiered::Answer beside = tiered.Generate(large, 1, v1::RESIDENT);
+  EXPECT_GT(beside.usage.substituted_choices(), 0u);
+  ASSERT_TRUE(sink->Wait().ok());
+  EXPECT_EQ(sink->tokens(), alone);
+}
+
+// The simulator replays what an engine recorded and must find the engine's own hit rate.
+TEST(Simulation, AgreesWithTheEngineOnARecordedRun) {
+  const std::string path = expertstore::TestPath("routing.trace");
+  for (const uint64_t percent : {25, 50}) {
+    policy::Shape shape;
+    ExpertCounters engine;
+    {
+      v1::ComputeConfig config = SmallConfig();
+      config.set_trace_file(path);
+      Tiered tiered("simulate", percent, config);
+      shape = tiered.shape();
+      auto sink = std::make_shared<CollectingSink>();
+      v1::GenerateRequest request = Request(Text(40), 400);
+      request.set_prompt_routing(v1::FULL);
+      request.mutable_sampling()->set_temperature(1);  // greedy text repeats itself
+      request.mutable_sampling()->set_seed(5);
+      ASSERT_TRUE(tiered.engine().Generate(std::move(request), sink).ok());
+      ASSERT_TRUE(sink->Wait().ok());
+      engine = tiered.counters();
+    }
+    const auto trace = trace::ReadFile(path);
+    ASSERT_TRUE(trace.ok()) << trace.status();
+    policy::Shape none = shape;
+    std::fill(none.class_slots.begin(), none.class_slots.end(), 0U);
+    auto tiers = cli::TierSimulation::Create(shape, none, "auto").value();
+    tiers.Fill();
+    cli::TierCounts sum;
+    uint64_t choices = 0;
+    for (const trace::Batch& batch : trace->batches) {
+      std::vector<trace::Use> uses = batch.uses;
+      for (trace::Use& use : uses) {
+        use.expert += batch.layer * trace->experts;
+        choices += use.tokens;
+      }
+      const cli::TierCounts counts = tiers.Run(batch.prompt, uses);
+      sum.ram += counts.ram;
+      sum.drive += counts.drive;
+    }
+    EXPECT_EQ(choices, (40u + 399) * 6 * 2);
+    ASSERT_EQ(sum.all(), engine.hits + engine.misses);
+    const auto all = static_cast<double>(sum.all());
+    const double simulated = static_cast<double>(sum.ram) / all;
+    const double measured = static_cast<double>(engine.hits) / all;
+    EXPECT_NEAR(simulated, measured, 0.05) << percent;
+    EXPECT_GT(measured, 0.1);
+    EXPECT_LT(measured, 0.95);
+    std::cout << percent << " % in memory: hit rate " << measured << ", simulated " << simulated
+              << "\n";
+  }
+  unlink(path.c_str());
+}
+
+}  // namespace
+}  // namespace strata::compute
