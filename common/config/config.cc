@@ -148,8 +148,8 @@ absl::Status FillDefaults(v1::Config& config) {
         absl::StrCat("compute.prompt_routing_bound: ", compute.prompt_routing_bound(),
                      " is not a share above 0 and at most 1"));
   }
-  STRATA_RETURN_IF_ERROR(CheckOneOf("expertstore.policy", expertstore.policy(),
-                                    {"auto", "lru", "layer-lru", "lfu"}));
+  STRATA_RETURN_IF_ERROR(
+      CheckOneOf("expertstore.policy", expertstore.policy(), {"auto", "lru", "layer-lru", "lfu"}));
   if (expertstore.slice_bytes() % 4096 != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "expertstore.slice_bytes: ", expertstore.slice_bytes(), " is not a multiple of 4096"));

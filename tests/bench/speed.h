@@ -25,8 +25,8 @@ class Stopwatch {
 
 double Median(std::vector<double> values);
 
-// `length` tokens of natural text in the model's own vocabulary (the text of `strata bench model`), or,
-// for a model without a vocabulary, of a fixed pseudo-random sequence below `vocab_size`.
+// `length` tokens of natural text in the model's own vocabulary (the text of `strata bench model`),
+// or, for a model without a vocabulary, of a fixed pseudo-random sequence below `vocab_size`.
 std::vector<uint32_t> PromptTokens(const std::string& model, uint32_t vocab_size, size_t length);
 
 }  // namespace strata::bench

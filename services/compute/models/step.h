@@ -71,8 +71,8 @@ struct Step {
   AttentionRows attention;
 
   // Rows from here on read a prompt: their routing obeys `prompt_rule`, and what it did is added to
-  // `tally`. unmet[layer * experts + e] counts the choices of expert e that were not granted (empty:
-  // nobody wants to know).
+  // `tally`. unmet[layer * experts + e] counts the choices of expert e that were not granted
+  // (empty: nobody wants to know).
   int first_prompt_row = 0;
   RoutingRule prompt_rule;
   RoutingTally tally;
