@@ -127,8 +127,8 @@ void MoeBlock::RestrictPromptRows(Step& step, const Tensor& logits, const Tensor
   const int first = step.first_prompt_row;
   const int64_t rows = step.rows() - first;
   const auto experts = static_cast<size_t>(shape_.experts);
-  const std::span<int32_t> ids =
-      std::span(routed_).subspan(static_cast<size_t>(first * shape_.experts_used));
+  const std::span<int32_t> ids = std::span(routed_).subspan(
+      static_cast<size_t>(first) * static_cast<size_t>(shape_.experts_used));
   in_memory_.resize(experts);
   step.experts->FindResident(static_cast<uint16_t>(layer_), in_memory_);
   // Of the counts, the ones of the prompt rows are the last that CountUses made.
