@@ -50,6 +50,10 @@ struct Signs {
         _mm512_permutex2var_epi8(Vbmi::Load(kTable.byte), indices, Vbmi::Load(kTable.byte + 64));
     std::memcpy(out->negative[first], &bytes, sizeof(bytes));
   }
+  // From sixteen 32-bit words with four sign indices each, from bit 0 up.
+  static void FromWords(__m512i words, int first, DecodedBlocks* out) {
+    Even(Vbmi::Fields(words, 0, 7, 14, 21, 32, 39, 46, 53), first, out);
+  }
   static void Plain(const uint8_t* bytes, int block, DecodedBlocks* out) {
     std::memcpy(out->negative[block], bytes, sizeof(out->negative[block]));
   }
@@ -103,7 +107,15 @@ struct TwoBlocks {
 template <int kVectors>
 struct Indices {
   __m512i low[kVectors];
-  __mmask64 high[kVectors][Vbmi::kMostHigh];
+  __mmask64 high[kVectors][Vbmi::kMostHigh];  // bit 8 + j; bit 7 is in `low`
+
+  // The two bytes of the entries.
+  template <int kHigh>
+  void Lookup(const PackedGrid<256 << kHigh>& grid, __m512i (&first)[kVectors],
+              __m512i (&second)[kVectors]) const {
+    Vbmi::Lookup<kHigh>(grid.byte[0], low, high, first);
+    Vbmi::Lookup<kHigh>(grid.byte[1], low, high, second);
+  }
 };
 
 // Codebooks of eight weights an entry.
@@ -111,12 +123,11 @@ struct EightWeights {
   static constexpr int kVectors = kBlocksAtOnce / 2;
 
   template <int kHigh>
-  static void Decode(const PackedGrid<128 << kHigh>& grid, const LevelTable& levels,
+  static void Decode(const PackedGrid<256 << kHigh>& grid, const LevelTable& levels,
                      const Indices<kVectors>& index, DecodedBlocks* out) {
     __m512i first[kVectors];
     __m512i second[kVectors];
-    Vbmi::Lookup<kHigh>(grid.byte[0], index.low, index.high, first);
-    Vbmi::Lookup<kHigh>(grid.byte[1], index.low, index.high, second);
+    index.template Lookup<kHigh>(grid, first, second);
     for (int v = 0; v < kVectors; ++v) {
       for (int i = 0; i < 8; ++i) {
         out->code[2 * v + i / 4][i % 4] = Vbmi::EightTwoBitFields(first[v], second[v], i, levels);
@@ -130,12 +141,11 @@ struct FourWeights {
   static constexpr int kVectors = kBlocksAtOnce;
 
   template <int kHigh>
-  static void Decode(const PackedGrid<128 << kHigh>& grid, const LevelTable& levels,
+  static void Decode(const PackedGrid<256 << kHigh>& grid, const LevelTable& levels,
                      const Indices<kVectors>& index, DecodedBlocks* out) {
     __m512i first[kVectors];
     __m512i second[kVectors];
-    Vbmi::Lookup<kHigh>(grid.byte[0], index.low, index.high, first);
-    Vbmi::Lookup<kHigh>(grid.byte[1], index.low, index.high, second);
+    index.template Lookup<kHigh>(grid, first, second);
     for (int p = 0; p < kVectors; ++p) {
       for (int i = 0; i < 4; ++i) {
         out->code[p][i] = Vbmi::FourFourBitFields(first[p], second[p], i, levels);
@@ -162,11 +172,9 @@ struct WholeIQ2XXS {
       const __m512i a = Vbmi::Load(blocks[2 * v]->qs);
       const __m512i b = Vbmi::Load(blocks[2 * v + 1]->qs);
       index.low[v] = TwoBlocks::EvenWords(a, b);
-      index.high[v][0] = _mm512_movepi8_mask(index.low[v]);
-      Signs::Even(Vbmi::Fields(TwoBlocks::OddWords(a, b), 0, 7, 14, 21, 32, 39, 46, 53), 2 * v,
-                  out);
+      Signs::FromWords(TwoBlocks::OddWords(a, b), 2 * v, out);
     }
-    EightWeights::Decode<1>(grid, Iq2Levels::kTable, index, out);
+    EightWeights::Decode<0>(grid, Iq2Levels::kTable, index, out);
   }
 };
 
@@ -182,11 +190,10 @@ struct WholeIQ2XS {
       const __m512i b = Vbmi::Load(blocks[2 * v + 1]->qs);
       const __m512i rest = TwoBlocks::OddBytes(a, b);
       index.low[v] = TwoBlocks::EvenBytes(a, b);
-      index.high[v][0] = _mm512_movepi8_mask(index.low[v]);
-      index.high[v][1] = _mm512_test_epi8_mask(rest, _mm512_set1_epi8(1));
+      index.high[v][0] = _mm512_test_epi8_mask(rest, _mm512_set1_epi8(1));
       Signs::Even(_mm512_srli_epi16(rest, 1), 2 * v, out);
     }
-    EightWeights::Decode<2>(grid, Iq2Levels::kTable, index, out);
+    EightWeights::Decode<1>(grid, Iq2Levels::kTable, index, out);
   }
 };
 
@@ -206,13 +213,12 @@ struct WholeIQ2S {
           _mm512_permutexvar_epi16(_mm512_setr_epi64(0, 1, 2, 3, 8, 9, 10, 11),
                                    _mm512_castsi256_si512(TwoBlocks::Quarters(a.qh, b.qh)));
       const __m512i top = Vbmi::Fields(qh, 0, 2, 4, 6, 8, 10, 12, 14);
-      index.high[v][0] = _mm512_movepi8_mask(index.low[v]);
-      index.high[v][1] = _mm512_test_epi8_mask(top, _mm512_set1_epi8(1));
-      index.high[v][2] = _mm512_test_epi8_mask(top, _mm512_set1_epi8(2));
+      index.high[v][0] = _mm512_test_epi8_mask(top, _mm512_set1_epi8(1));
+      index.high[v][1] = _mm512_test_epi8_mask(top, _mm512_set1_epi8(2));
       Signs::Plain(a.qs + 32, 2 * v, out);
       Signs::Plain(b.qs + 32, 2 * v + 1, out);
     }
-    EightWeights::Decode<3>(grid, Iq2Levels::kTable, index, out);
+    EightWeights::Decode<2>(grid, Iq2Levels::kTable, index, out);
   }
 };
 
@@ -228,13 +234,11 @@ struct WholeIQ3XXS {
     Indices<4> index;
     for (int p = 0; p < 4; ++p) {
       index.low[p] = Vbmi::Load(blocks[p]->qs);
-      index.high[p][0] = _mm512_movepi8_mask(index.low[p]);
     }
     for (int p = 0; p < 4; p += 2) {
-      const __m512i words = TwoBlocks::Halves(blocks[p]->qs + 64, blocks[p + 1]->qs + 64);
-      Signs::Even(Vbmi::Fields(words, 0, 7, 14, 21, 32, 39, 46, 53), p, out);
+      Signs::FromWords(TwoBlocks::Halves(blocks[p]->qs + 64, blocks[p + 1]->qs + 64), p, out);
     }
-    FourWeights::Decode<1>(grid, kLevels, index, out);
+    FourWeights::Decode<0>(grid, kLevels, index, out);
   }
 };
 
@@ -252,11 +256,10 @@ struct WholeIQ3S {
       uint64_t qh;
       std::memcpy(&qh, blocks[p]->qh, sizeof(qh));
       index.low[p] = Vbmi::Load(blocks[p]->qs);
-      index.high[p][0] = _mm512_movepi8_mask(index.low[p]);
-      index.high[p][1] = _cvtu64_mask64(qh);
+      index.high[p][0] = _cvtu64_mask64(qh);
       Signs::Plain(blocks[p]->signs, p, out);
     }
-    FourWeights::Decode<2>(grid, kLevels, index, out);
+    FourWeights::Decode<1>(grid, kLevels, index, out);
   }
 };
 

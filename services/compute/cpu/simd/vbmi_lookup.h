@@ -52,29 +52,32 @@ struct LevelTable {
 struct Vbmi {
   static __m512i Load(const void* p) { return _mm512_loadu_si512(p); }
 
-  static constexpr int kMostHigh = 3;  // for codebooks of up to 1024 entries
+  static constexpr int kMostHigh = 2;  // for codebooks of up to 1024 entries
 
-  // value[v] = table[index v], 64 times, of 128 << kHigh bytes: bits 0 to 6 of the index are in
-  // low[v] (bit 7 of its bytes is ignored), bit 7 + j in high[v][j]. Several vectors of indices
-  // share the loads of the table, which is what limits a large one.
+  // value[v] = table[index v], 64 times, of 256 << kHigh bytes: bits 0 to 7 of the index are in
+  // low[v], bit 8 + j in high[v][j]. Several vectors of indices share the loads of the table, which
+  // is what limits a large one.
   template <int kHigh, int kVectors>
   static void Lookup(const uint8_t* table, const __m512i (&low)[kVectors],
                      const __mmask64 (&high)[kVectors][kMostHigh], __m512i (&value)[kVectors]) {
     if constexpr (kHigh == 0) {
-      const __m512i first = Load(table);
-      const __m512i second = Load(table + 64);
+      const __m512i t[4] = {Load(table), Load(table + 64), Load(table + 128), Load(table + 192)};
       for (int v = 0; v < kVectors; ++v) {
-        value[v] = _mm512_permutex2var_epi8(first, low[v], second);
+        // The instruction reads seven bits of an index.
+        value[v] = _mm512_mask_blend_epi8(_mm512_movepi8_mask(low[v]),
+                                          _mm512_permutex2var_epi8(t[0], low[v], t[1]),
+                                          _mm512_permutex2var_epi8(t[2], low[v], t[3]));
       }
     } else {
       __m512i upper[kVectors];
       Lookup<kHigh - 1>(table, low, high, value);
-      Lookup<kHigh - 1>(table + (64 << kHigh), low, high, upper);
+      Lookup<kHigh - 1>(table + (128 << kHigh), low, high, upper);
       for (int v = 0; v < kVectors; ++v) {
         value[v] = _mm512_mask_blend_epi8(high[v][kHigh - 1], value[v], upper[v]);
       }
     }
   }
+
   // Byte j of every quadword is the eight bits of it that begin at bit at[j].
   static __m512i Fields(__m512i x, int a0, int a1, int a2, int a3, int a4, int a5, int a6, int a7) {
     return _mm512_multishift_epi64_epi8(Offsets(a0, a1, a2, a3, a4, a5, a6, a7), x);
