@@ -344,13 +344,6 @@ struct WholeIQ1M {
   using Format = FormatIQ1M;
   using Block = Format::Block;
   static constexpr int kOffset = Iq1Codes::kOffset;
-  static __m128i Scales(const Block& b) {  // four times three bits in each of four words
-    const __m128i words = _mm_set1_epi64x(static_cast<int64_t>(Bytes::Load4(b.scales)) |
-                                          static_cast<int64_t>(Bytes::Load4(b.scales + 4)) << 32);
-    const __m128i at = _mm_setr_epi8(0, 3, 6, 9, 16, 19, 22, 25, 32, 35, 38, 41, 48, 51, 54, 57);
-    const __m128i s = _mm_and_si128(_mm_multishift_epi64_epi8(at, words), _mm_set1_epi8(7));
-    return _mm_add_epi8(_mm_add_epi8(s, s), _mm_set1_epi8(1));
-  }
   static void Decode(const Block* const* blocks, DecodedBlocks* out) {
     alignas(64) uint16_t index[kBlocksAtOnce][32];
     uint32_t up[kBlocksAtOnce];
@@ -377,13 +370,7 @@ struct WholeFormat {
   static constexpr bool kSigned = true;
   static constexpr bool kMins = false;
   static __m256 D(const std::byte* const* blocks) { return Whole::Format::D(blocks); }
-  static __m128i Scales(const Block& b) {
-    if constexpr (requires { Whole::Scales(b); }) {
-      return Whole::Scales(b);
-    } else {
-      return Whole::Format::Scales(b);
-    }
-  }
+  static __m128i Scales(const Block& b) { return Whole::Format::Scales(b); }
 
   // The codes as signed bytes.
   static void DecodeBlocks(const Block* const* blocks, int8_t (*codes)[256]) {

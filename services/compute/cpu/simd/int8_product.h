@@ -113,5 +113,32 @@ __m256i SizeOf(__m256i codes) {
   return Format::kSigned ? _mm256_abs_epi8(codes) : codes;
 }
 
+// The activation rows of a tile, of form Int8Row32 or Int8Row256.
+template <typename Row>
+struct TileRows {
+  Row row[kMostTileRows];
+  explicit TileRows(const ProductTile& tile) {
+    for (int r = 0; r < tile.row_count; ++r) row[r] = Row::At(tile.rows[r], tile.inputs);
+  }
+};
+
+// Panels add to their results: clears those of kLanes outputs from number o.
+template <int kLanes>
+void ClearOutputs(const ProductTile& tile, int o) {
+  for (int r = 0; r < tile.row_count; ++r) {
+    for (int i = 0; i < kLanes; ++i) tile.out[r * tile.out_stride + o + i] = 0;
+  }
+}
+
+// All of a tile of few activation rows: kOutputs outputs at a time, as Rows.
+template <typename Product, typename Rows, int kOutputs>
+void RunFewRows(const ProductTile& tile) {
+  for (int o = 0; o < tile.outputs; o += kOutputs) {
+    const Rows rows(tile, o);
+    ForRowPieces<4>(tile.row_count, 0,
+                    [&]<int kRows>(int r) { Product::template FewRows<kRows>(rows, tile, o, r); });
+  }
+}
+
 }  // namespace
 }  // namespace strata::compute

@@ -104,22 +104,15 @@ struct LaneProduct {
 
   static void Run(const ProductTile& tile) {
     if (tile.row_count <= Isa::kFewRows) {
-      for (int o = 0; o < tile.outputs; o += kLanes) {
-        const Rows rows(tile, o);
-        ForRowPieces<4>(tile.row_count, 0,
-                        [&]<int kRows>(int r) { FewRows<kRows>(rows, tile, o, r); });
-      }
+      RunFewRows<LaneProduct, Rows, kLanes>(tile);
       return;
     }
     auto& panel = *reinterpret_cast<Panel*>(tile.scratch);
-    Int8Row32 x[kMostTileRows];
-    for (int r = 0; r < tile.row_count; ++r) x[r] = Int8Row32::At(tile.rows[r], tile.inputs);
+    const TileRows<Int8Row32> x(tile);
     const int64_t all_blocks = tile.inputs / kWeights;
     for (int o = 0; o < tile.outputs; o += kLanes) {
       const Rows rows(tile, o);
-      for (int r = 0; r < tile.row_count; ++r) {
-        for (int i = 0; i < kLanes; ++i) tile.out[r * tile.out_stride + o + i] = 0;
-      }
+      ClearOutputs<kLanes>(tile, o);
       for (int64_t b = 0; b < all_blocks; b += kPanelBlocks) {
         const int blocks =
             static_cast<int>(all_blocks - b < kPanelBlocks ? all_blocks - b : kPanelBlocks);
@@ -131,7 +124,7 @@ struct LaneProduct {
         }
         for (int i = 0; i < blocks; ++i) rows.Load(b + i, &panel[i]);
         ForRowPieces<Isa::kPanelRows>(tile.row_count, 0, [&]<int kRows>(int r) {
-          Multiply<kRows>(panel, x + r, b, blocks, tile.out + r * tile.out_stride + o,
+          Multiply<kRows>(panel, x.row + r, b, blocks, tile.out + r * tile.out_stride + o,
                           tile.out_stride);
         });
       }

@@ -349,20 +349,13 @@ struct Product256 {
 template <typename Isa, typename Format>
 void Product256<Isa, Format>::Run(const ProductTile& tile) {
   if (tile.row_count <= Isa::kFewRows) {
-    for (int o = 0; o < tile.outputs; o += 8) {
-      const EightRows rows(tile, o);
-      ForRowPieces<4>(tile.row_count, 0,
-                      [&]<int kRows>(int r) { FewRows<kRows>(rows, tile, o, r); });
-    }
+    RunFewRows<Product256<Isa, Format>, EightRows, 8>(tile);
     return;
   }
   auto* panel = reinterpret_cast<Panel*>(tile.scratch);
-  Int8Row256 x[kMostTileRows];
-  for (int r = 0; r < tile.row_count; ++r) x[r] = Int8Row256::At(tile.rows[r], tile.inputs);
+  const TileRows<Int8Row256> x(tile);
   for (int o = 0; o < tile.outputs; o += kLanes) {
-    for (int r = 0; r < tile.row_count; ++r) {
-      for (int i = 0; i < kLanes; ++i) tile.out[r * tile.out_stride + o + i] = 0;
-    }
+    ClearOutputs<kLanes>(tile, o);
     for (int64_t b = 0; b < tile.inputs / 256; ++b) {
       // The next block of these rows, or the first one of the next kLanes rows.
       const size_t ahead = (b + 1) * 256 < tile.inputs
@@ -372,7 +365,7 @@ void Product256<Isa, Format>::Run(const ProductTile& tile) {
         DecodeEight(EightRows(tile, o + lane), b, ahead, lane, panel);
       }
       ForRowPieces<Isa::kPanelRows>(tile.row_count, 0, [&]<int kRows>(int r) {
-        Multiply<kRows>(*panel, x + r, b, tile.out + r * tile.out_stride + o, tile.out_stride);
+        Multiply<kRows>(*panel, x.row + r, b, tile.out + r * tile.out_stride + o, tile.out_stride);
       });
     }
   }

@@ -183,21 +183,14 @@ struct Product32 {
 template <typename Isa, typename Format>
 void Product32<Isa, Format>::Run(const ProductTile& tile) {
   if (tile.row_count <= Isa::kFewRows) {
-    for (int o = 0; o < tile.outputs; o += 8) {
-      const EightRows rows(tile, o);
-      ForRowPieces<4>(tile.row_count, 0,
-                      [&]<int kRows>(int r) { FewRows<kRows>(rows, tile, o, r); });
-    }
+    RunFewRows<Product32<Isa, Format>, EightRows, 8>(tile);
     return;
   }
   auto* panel = reinterpret_cast<Panel*>(tile.scratch);
-  Int8Row32 x[kMostTileRows];
-  for (int r = 0; r < tile.row_count; ++r) x[r] = Int8Row32::At(tile.rows[r], tile.inputs);
+  const TileRows<Int8Row32> x(tile);
   const int64_t all_blocks = tile.inputs / 32;
   for (int o = 0; o < tile.outputs; o += kLanes) {
-    for (int r = 0; r < tile.row_count; ++r) {
-      for (int i = 0; i < kLanes; ++i) tile.out[r * tile.out_stride + o + i] = 0;
-    }
+    ClearOutputs<kLanes>(tile, o);
     for (int64_t b = 0; b < all_blocks; b += 8) {
       const int blocks = static_cast<int>(all_blocks - b < 8 ? all_blocks - b : 8);
       // The next eight blocks of these rows, or the first ones of the next kLanes rows.
@@ -210,7 +203,7 @@ void Product32<Isa, Format>::Run(const ProductTile& tile) {
         for (int i = 0; i < blocks; ++i) DecodeEight(rows, b + i, lane, i, panel);
       }
       ForRowPieces<Isa::kPanelRows>(tile.row_count, 0, [&]<int kRows>(int r) {
-        Multiply<kRows>(*panel, x + r, b, blocks, tile.out + r * tile.out_stride + o,
+        Multiply<kRows>(*panel, x.row + r, b, blocks, tile.out + r * tile.out_stride + o,
                         tile.out_stride);
       });
     }
