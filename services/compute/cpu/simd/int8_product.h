@@ -30,8 +30,7 @@
 namespace strata::compute {
 namespace {
 
-// Asks for the next `bytes` of a weight row. Panels read many rows a little at a time, which the
-// processor's own prefetching does not follow.
+// Asks for the next `bytes` of a weight row.
 inline void Prefetch(const void* p, size_t bytes) {
   for (size_t line = 0; line < bytes; line += 64) {
     _mm_prefetch(static_cast<const char*>(p) + line, _MM_HINT_T0);
@@ -90,6 +89,44 @@ class ReadAhead {
  private:
   static constexpr size_t kMemoryLatency = 2048;
   const std::byte* next_[8];
+};
+
+// Panels read many rows a little at a time, which the processor's own prefetching does not follow.
+// This asks for the panel after the next one, into the second level: the first one is full with
+// the panel at hand and the activations. The requests are spread over the work on a panel, because
+// the processor waits when more of them are under way than it has buffers for.
+class PanelReadAhead {
+ public:
+  // Panels of `lanes` rows and `bytes` of each row.
+  PanelReadAhead(const ProductTile& tile, int lanes, size_t bytes)
+      : row_bytes_(tile.weight_row_bytes), bytes_(bytes), lanes_(lanes) {}
+
+  // The panel at hand: rows from `row`, from byte `begin` of each.
+  void Begin(const std::byte* row, size_t begin) {
+    size_t at = begin + 2 * bytes_;
+    for (; at >= row_bytes_; at -= (row_bytes_ + bytes_ - 1) / bytes_ * bytes_) {
+      row += static_cast<size_t>(lanes_) * row_bytes_;
+    }
+    next_ = row + at;
+    size_ = row_bytes_ - at < bytes_ ? row_bytes_ - at : bytes_;
+    asked_ = 0;
+  }
+  // Before the work on piece `first` .. `first + count` of `all` activation rows.
+  void operator()(int first, int count, int all) {
+    for (const int until = lanes_ * (first + count) / all; asked_ < until; ++asked_) {
+      PrefetchFar(next_, size_);
+      PrefetchFar(next_ + size_ - 1, 1);  // the last line, if `size_` does not reach it in steps
+      next_ += row_bytes_;
+    }
+  }
+
+ private:
+  size_t row_bytes_;
+  size_t bytes_;
+  int lanes_;
+  const std::byte* next_ = nullptr;
+  size_t size_ = 0;
+  int asked_ = 0;
 };
 
 // Calls fn<kRows>(first) for pieces of the rows: as many as the instruction set shares, then fewer.

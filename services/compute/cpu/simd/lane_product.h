@@ -110,20 +110,17 @@ struct LaneProduct {
     auto& panel = *reinterpret_cast<Panel*>(tile.scratch);
     const TileRows<Int8Row32> x(tile);
     const int64_t all_blocks = tile.inputs / kWeights;
+    PanelReadAhead ahead(tile, kLanes, kPanelBlocks * sizeof(Block));
     for (int o = 0; o < tile.outputs; o += kLanes) {
       const Rows rows(tile, o);
       ClearOutputs<kLanes>(tile, o);
       for (int64_t b = 0; b < all_blocks; b += kPanelBlocks) {
         const int blocks =
             static_cast<int>(all_blocks - b < kPanelBlocks ? all_blocks - b : kPanelBlocks);
-        // The next blocks of these rows, or the first ones of the next kLanes rows.
-        const int64_t ahead =
-            b + kPanelBlocks < all_blocks ? kPanelBlocks : kLanes * all_blocks - b;
-        for (int lane = 0; lane < kLanes; ++lane) {
-          Prefetch(rows.row[lane] + (b + ahead) * sizeof(Block), kPanelBlocks * sizeof(Block));
-        }
         for (int i = 0; i < blocks; ++i) rows.Load(b + i, &panel[i]);
+        ahead.Begin(tile.weights + o * tile.weight_row_bytes, b * sizeof(Block));
         ForRowPieces<Isa::kPanelRows>(tile.row_count, 0, [&]<int kRows>(int r) {
+          ahead(r, kRows, tile.row_count);
           Multiply<kRows>(panel, x.row + r, b, blocks, tile.out + r * tile.out_stride + o,
                           tile.out_stride);
         });

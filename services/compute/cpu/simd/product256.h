@@ -97,6 +97,11 @@ struct Product256 {
     }
   }
 
+  // Activations in the order of a format that has one of its own; Run fills them in.
+  static int8_t* Arranged(const ProductTile& tile, int row) {
+    return reinterpret_cast<int8_t*>(tile.scratch) + row * tile.inputs;
+  }
+
   template <int kRows>
   static void FewRows(const EightRows& rows, const ProductTile& tile, int o, int first) {
     constexpr int kChunk = 32 / kRows;  // blocks; whole rows are read fastest
@@ -128,19 +133,17 @@ struct Product256 {
           }
         }
       } else if constexpr (kWideDots<Format>) {
-        alignas(64) int8_t arranged[kChunk][kRows][256];
-        for (int k = 0; k < count; ++k) {
-          for (int r = 0; r < kRows; ++r) {
-            Format::Arrange(x[r].q + (begin + k) * 256, arranged[k][r]);
-          }
-        }
         for (int i = 0; i < 8; ++i) {
           for (int k = 0; k < count; ++k) {
             ahead(i, k * sizeof(Block), sizeof(Block));
+            const int8_t* q[kRows];
+            for (int r = 0; r < kRows; ++r) {
+              q[r] = Arranged(tile, first + r) + (begin + k) * 256;
+            }
             __m256i dots[kRows];
             __m256i mins[kRows];
-            Format::template WideDots<kRows>(rows.template At<Block>(i, begin + k), arranged[k], x,
-                                             begin + k, dots, mins);
+            Format::template WideDots<kRows>(rows.template At<Block>(i, begin + k), q, x, begin + k,
+                                             dots, mins);
             for (int r = 0; r < kRows; ++r) {
               terms[k].dot[r][i] = dots[r];
               if constexpr (Format::kMins) terms[k].min[r][i] = mins[r];
@@ -198,15 +201,13 @@ struct Product256 {
     return _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa);
   }
 
-  // `ahead`: distance in bytes to the block that this row will need next.
-  static void DecodeEight(const EightRows& rows, int64_t b, size_t ahead, int lane, Panel* panel) {
+  static void DecodeEight(const EightRows& rows, int64_t b, int lane, Panel* panel) {
     __m128i scales[8];
     __m128i mins[8];
     const std::byte* at[8];
     for (int r = 0; r < 8; ++r) {
       const Block& block = rows.template At<Block>(r, b);
       at[r] = reinterpret_cast<const std::byte*>(&block);
-      Prefetch(at[r] + ahead, sizeof(Block));
       scales[r] = Format::Scales(block);
       if constexpr (Format::kMins) mins[r] = Format::Mins(block);
     }
@@ -349,22 +350,29 @@ struct Product256 {
 template <typename Isa, typename Format>
 void Product256<Isa, Format>::Run(const ProductTile& tile) {
   if (tile.row_count <= Isa::kFewRows) {
+    if constexpr (kWideDots<Format>) {
+      for (int r = 0; r < tile.row_count; ++r) {
+        const Int8Row256 row = Int8Row256::At(tile.rows[r], tile.inputs);
+        for (int64_t i = 0; i < tile.inputs; i += 256) {
+          Format::Arrange(row.q + i, Arranged(tile, r) + i);
+        }
+      }
+    }
     RunFewRows<Product256<Isa, Format>, EightRows, 8>(tile);
     return;
   }
   auto* panel = reinterpret_cast<Panel*>(tile.scratch);
   const TileRows<Int8Row256> x(tile);
+  PanelReadAhead ahead(tile, kLanes, sizeof(Block));
   for (int o = 0; o < tile.outputs; o += kLanes) {
     ClearOutputs<kLanes>(tile, o);
     for (int64_t b = 0; b < tile.inputs / 256; ++b) {
-      // The next block of these rows, or the first one of the next kLanes rows.
-      const size_t ahead = (b + 1) * 256 < tile.inputs
-                               ? sizeof(Block)
-                               : kLanes * tile.weight_row_bytes - b * sizeof(Block);
       for (int lane = 0; lane < kLanes; lane += 8) {
-        DecodeEight(EightRows(tile, o + lane), b, ahead, lane, panel);
+        DecodeEight(EightRows(tile, o + lane), b, lane, panel);
       }
+      ahead.Begin(tile.weights + o * tile.weight_row_bytes, b * sizeof(Block));
       ForRowPieces<Isa::kPanelRows>(tile.row_count, 0, [&]<int kRows>(int r) {
+        ahead(r, kRows, tile.row_count);
         Multiply<kRows>(*panel, x.row + r, b, tile.out + r * tile.out_stride + o, tile.out_stride);
       });
     }

@@ -189,20 +189,18 @@ void Product32<Isa, Format>::Run(const ProductTile& tile) {
   auto* panel = reinterpret_cast<Panel*>(tile.scratch);
   const TileRows<Int8Row32> x(tile);
   const int64_t all_blocks = tile.inputs / 32;
+  PanelReadAhead ahead(tile, kLanes, 8 * sizeof(Block));
   for (int o = 0; o < tile.outputs; o += kLanes) {
     ClearOutputs<kLanes>(tile, o);
     for (int64_t b = 0; b < all_blocks; b += 8) {
       const int blocks = static_cast<int>(all_blocks - b < 8 ? all_blocks - b : 8);
-      // The next eight blocks of these rows, or the first ones of the next kLanes rows.
-      const int64_t ahead = b + 8 < all_blocks ? 8 : kLanes * all_blocks - b;
       for (int lane = 0; lane < kLanes; lane += 8) {
         const EightRows rows(tile, o + lane);
-        for (int r = 0; r < 8; ++r) {
-          Prefetch(&rows.template At<Block>(r, b) + ahead, 8 * sizeof(Block));
-        }
         for (int i = 0; i < blocks; ++i) DecodeEight(rows, b + i, lane, i, panel);
       }
+      ahead.Begin(tile.weights + o * tile.weight_row_bytes, b * sizeof(Block));
       ForRowPieces<Isa::kPanelRows>(tile.row_count, 0, [&]<int kRows>(int r) {
+        ahead(r, kRows, tile.row_count);
         Multiply<kRows>(*panel, x.row + r, b, blocks, tile.out + r * tile.out_stride + o,
                         tile.out_stride);
       });

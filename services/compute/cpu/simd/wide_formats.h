@@ -28,6 +28,14 @@ struct Wide {
     return _mm512_and_si512(_mm512_srli_epi16(x, kRight),
                             _mm512_set1_epi8(static_cast<char>(mask)));
   }
+  // The same, or another bit.
+  template <int kRight>
+  static __m512i FieldOr(__m512i x, int mask, int bits) {
+    constexpr int kAndOr = 0xea;  // (a & b) | c
+    return _mm512_ternarylogic_epi32(_mm512_srli_epi16(x, kRight),
+                                     _mm512_set1_epi8(static_cast<char>(mask)),
+                                     _mm512_set1_epi8(static_cast<char>(bits)), kAndOr);
+  }
   // Lane i of the result holds scale number a, b, c, d of `lanes` (32-bit) for i = 0, 1, 2, 3.
   static __m512i LaneScales(__m512i lanes, int a, int b, int c, int d) {
     return _mm512_permutexvar_epi32(
@@ -47,22 +55,21 @@ struct WideQ2K : FormatQ2K {
     }
   }
   template <int kRows>
-  static void WideDots(const Block& b, const int8_t (*q)[256], const Int8Row256* x, int64_t block,
+  static void WideDots(const Block& b, const int8_t* const* q, const Int8Row256* x, int64_t block,
                        __m256i* dots, __m256i* mins) {
+    // A code is looked up as its product with the group's scale, which is at most 3 * 15: the
+    // products with activations then need no scales. Byte 4 k + c of a lane is for code c of
+    // vector k.
+    const __m512i table = ScaledCodes(b);
     const __m512i bytes = Wide::Load(b.qs);
-    const __m512i codes[4] = {Wide::Field<0>(bytes, 3), Wide::Field<2>(bytes, 3),
-                              Wide::Field<4>(bytes, 3), Wide::Field<6>(bytes, 3)};
-    const __m512i lanes = _mm512_cvtepi8_epi32(Scales(b));
+    const __m512i codes[4] = {Wide::FieldOr<0>(bytes, 3, 0), Wide::FieldOr<2>(bytes, 3, 4),
+                              Wide::FieldOr<4>(bytes, 3, 8), Wide::FieldOr<6>(bytes, 3, 12)};
     __m512i sum[kRows];
     for (int r = 0; r < kRows; ++r) sum[r] = _mm512_setzero_si512();
     for (int k = 0; k < 4; ++k) {
-      const __m512i scale = Wide::LaneScales(lanes, 2 * k, 2 * k + 1, 8 + 2 * k, 9 + 2 * k);
+      const __m512i scaled = _mm512_shuffle_epi8(table, codes[k]);
       for (int r = 0; r < kRows; ++r) {
-        // Four products of at most 3 * 127 fit into 16 bits, and the scale's upper half is zero: a
-        // product of 16-bit pairs is the product of the lanes.
-        const __m512i dot =
-            _mm512_dpbusd_epi32(_mm512_setzero_si512(), codes[k], Wide::Load(q[r] + 64 * k));
-        sum[r] = _mm512_dpwssd_epi32(sum[r], dot, scale);
+        sum[r] = _mm512_dpbusd_epi32(sum[r], scaled, Wide::Load(q[r] + 64 * k));
       }
     }
     const __m256i m = _mm256_cvtepi8_epi16(Mins(b));
@@ -70,6 +77,19 @@ struct WideQ2K : FormatQ2K {
       dots[r] = Wide::Fold(sum[r]);
       mins[r] = _mm256_madd_epi16(m, Bytes::Load(x[r].sum16 + block * 16));
     }
+  }
+
+ private:
+  static __m512i ScaledCodes(const Block& b) {
+    // The scale of a group, twice, as words.
+    const __m512i pick = _mm512_set_epi64(
+        0x800f800f800d800d, 0x800b800b80098009, 0x800e800e800c800c, 0x800a800a80088008,
+        0x8007800780058005, 0x8003800380018001, 0x8006800680048004, 0x8002800280008000);
+    const __m512i scales =
+        _mm512_and_si512(_mm512_shuffle_epi8(_mm512_broadcast_i32x4(Bytes::Load16(b.scales)), pick),
+                         _mm512_set1_epi8(15));
+    // Times 0 and 1, times 2 and 3.
+    return _mm512_mullo_epi16(scales, _mm512_set1_epi32(0x03020100));
   }
 };
 
@@ -84,7 +104,7 @@ struct WideIQ4XS : FormatIQ4XS {
     }
   }
   template <int kRows>
-  static void WideDots(const Block& b, const int8_t (*q)[256], const Int8Row256* x, int64_t block,
+  static void WideDots(const Block& b, const int8_t* const* q, const Int8Row256* x, int64_t block,
                        __m256i* dots, __m256i* /*mins*/) {
     // The values plus 128, which makes them unsigned; the sums of the activations undo it.
     const __m128i values = _mm_xor_si128(Bytes::Load16(quant::kIq4NlValues), _mm_set1_epi8(-128));
