@@ -34,7 +34,7 @@ ABSL_FLAG(std::string, splice_text, "",
           "one.");
 ABSL_FLAG(uint32_t, splice_positions, 128, "eval splice: tokens at the end that are predicted.");
 ABSL_FLAG(std::vector<std::string>, splice_budgets,
-          (std::vector<std::string>{"0.05", "0.15", "0.3"}),
+          (std::vector<std::string>{"0.05", "0.1", "0.15", "0.3"}),
           "eval splice: shares of the moved tokens that splice = safe reads again.");
 
 namespace strata::cli {

@@ -110,7 +110,7 @@ absl::Status FillDefaults(v1::Config& config) {
 
   v1::ComputeConfig& compute = *config.mutable_compute();
   if (compute.kv_type().empty()) compute.set_kv_type("f16");
-  if (!compute.has_splice_budget()) compute.set_splice_budget(0.15f);
+  if (!compute.has_splice_budget()) compute.set_splice_budget(0.10f);
   if (compute.isa().empty()) compute.set_isa("auto");
   if (compute.max_sequences() == 0) compute.set_max_sequences(8);
   if (compute.spin_us() == 0) compute.set_spin_us(2000);

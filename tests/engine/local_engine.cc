@@ -72,7 +72,7 @@ v1::ComputeConfig SmallConfig() {
   config.set_spin_us(100);
   config.set_max_sequences(4);
   config.set_chunk_tokens(512);
-  config.set_splice_budget(0.15f);
+  config.set_splice_budget(0.10f);
   config.set_context_length(2048);
   return config;
 }

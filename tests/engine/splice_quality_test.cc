@@ -1,7 +1,9 @@
 // What splicing costs in quality: the demo model on edited text, against a full read.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 
 #include "cli/bench_text.h"
 #include "cli/splice_eval.h"
@@ -10,6 +12,7 @@
 #include "common/tokenizer/tokenizer.h"
 #include "services/kvstore/align/aligner.h"
 #include "services/kvstore/align/test_corpus.h"
+#include "tests/engine/agent_text.h"
 #include "tests/engine/local_engine.h"
 #include "tests/engine/memory_store.h"
 
@@ -27,10 +30,19 @@ class SpliceQualityTest : public testing::Test {
     auto runtime = OpenLocal(kModel, SmallConfig(), &store_);
     ASSERT_TRUE(runtime.ok()) << runtime.status();
     runtime_ = *std::move(runtime);
+    v1::ComputeConfig wide = SmallConfig();
+    wide.set_kv_type("f32");
+    auto other = OpenLocal(kModel, wide);
+    ASSERT_TRUE(other.ok()) << other.status();
+    other_rounding_ = *std::move(other);
     auto tokenizer = tokenizer::Tokenizer::FromGguf(runtime_->file().metadata());
     ASSERT_TRUE(tokenizer.ok());
     tokenizer_ = *std::move(tokenizer);
-    std::string text(cli::kBenchText);
+  }
+
+  // The prompt is the beginning of a text, the continuation what follows.
+  void Use(std::string_view whole) {
+    const std::string text(whole);
     // Whole lines of about kPromptTokens tokens; what follows is the continuation.
     size_t end = 0;
     while (Encode(text.substr(0, end)).size() < kPromptTokens) end = text.find('\n', end) + 1;
@@ -79,9 +91,13 @@ class SpliceQualityTest : public testing::Test {
 
   // Distributions over the continuation's tokens behind a prompt.
   std::vector<float> Score(const Tokens& prompt, const v1::RestorePlan& plan, double budget) {
+    return Score(*runtime_, prompt, plan, budget);
+  }
+  std::vector<float> Score(Runtime& runtime, const Tokens& prompt, const v1::RestorePlan& plan,
+                           double budget) {
     Tokens all = prompt;
     all.insert(all.end(), continuation_.begin(), continuation_.end());
-    auto scores = ScoreDistribution(runtime_->engine(), all, prompt.size(), plan, budget);
+    auto scores = ScoreDistribution(runtime.engine(), all, prompt.size(), plan, budget);
     EXPECT_TRUE(scores.ok()) << scores.status();
     return scores.ok() ? *std::move(scores) : std::vector<float>();
   }
@@ -89,47 +105,101 @@ class SpliceQualityTest : public testing::Test {
   MemoryStore store_;
   kvstore::TestCorpus corpus_;
   std::unique_ptr<Runtime> runtime_;
+  // The same model with K/V that are not rounded to F16: a full read that differs from runtime_'s
+  // by nothing but rounding.
+  std::unique_ptr<Runtime> other_rounding_;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
   std::string text_;
   Tokens continuation_, stored_;
 };
 
-TEST_F(SpliceQualityTest, StaysNearAFullRead) {
+// Where two full reads that differ only by rounding agree on the likeliest token: the share of
+// these positions where the spliced read agrees as well. Elsewhere the last bit decides, whatever
+// is done with the prompt.
+double SameTopWhereSure(std::span<const float> full, std::span<const float> other,
+                        std::span<const float> actual, size_t positions) {
+  const size_t vocabulary = full.size() / positions;
+  int sure = 0;
+  int same = 0;
+  for (size_t i = 0; i < positions; ++i) {
+    const auto top = [&](std::span<const float> rows) {
+      const auto row = rows.subspan(i * vocabulary, vocabulary);
+      return std::max_element(row.begin(), row.end()) - row.begin();
+    };
+    if (top(full) != top(other)) continue;
+    ++sure;
+    same += top(full) == top(actual) ? 1 : 0;
+  }
+  return static_cast<double>(same) / sure;
+}
+
+struct Means {
+  double kl = 0;
+  double top = 0;
+  double sure = 0;
+  void Add(const cli::Difference& d, double where_sure, size_t of) {
+    kl += d.mean_kl / static_cast<double>(of);
+    top += d.same_top / static_cast<double>(of);
+    sure += where_sure / static_cast<double>(of);
+  }
+  void Print(const char* name) const {
+    std::printf("mean %-5s KL %.5f top %.4f where sure %.4f\n", name, kl, top, sure);
+  }
+};
+
+class SpliceQuality : public SpliceQualityTest,
+                      public testing::WithParamInterface<std::string_view> {};
+
+TEST_P(SpliceQuality, StaysNearAFullRead) {
+  Use(GetParam());
   stored_ = Encode(text_);
   Keep(stored_);
   const Tokens next(continuation_.begin() + 1, continuation_.end());
-  double safe_kl = 0;
-  double safe_top = 0;
+  Means floor, fast, safe;
   const auto edits = cli::EditsOf(text_);
   for (const cli::EditedText& edit : edits) {
     const Tokens prompt = Encode(edit.text);
     const std::vector<float> full = Score(prompt, {}, 0);
-    const auto report = [&](const char* name, v1::SpliceMode mode, double budget) {
-      const v1::RestorePlan plan = Plan(prompt, mode);
-      uint32_t moved = 0;
-      for (const v1::MovedRun& run : plan.runs()) moved += run.tokens();
-      const cli::Difference d = cli::Compare(full, Score(prompt, plan, budget), next);
-      std::printf("%-18s %-9s prefix %3u moved %3u of %zu: KL %.5f p99 %.5f top %.3f ppl %.4f\n",
-                  edit.name.c_str(), name, plan.reused_tokens(), moved, prompt.size(), d.mean_kl,
-                  d.p99_kl, d.same_top, d.perplexity_ratio);
-      if (mode == v1::SPLICE_OFF) {
-        EXPECT_EQ(d.mean_kl, 0) << "without a splice nothing changes";
-      }
+    const std::vector<float> other = Score(*other_rounding_, prompt, {}, 0);
+    const auto report = [&](const char* name, std::span<const float> actual, Means* means) {
+      const cli::Difference d = cli::Compare(full, actual, next);
+      const double sure = SameTopWhereSure(full, other, actual, next.size());
+      std::printf("%-18s %-9s KL %.5f p99 %.5f top %.3f where sure %.3f ppl %.4f\n",
+                  edit.name.c_str(), name, d.mean_kl, d.p99_kl, d.same_top, sure,
+                  d.perplexity_ratio);
+      EXPECT_EQ(d.positions, 128u);
+      if (means != nullptr) means->Add(d, sure, edits.size());
       return d;
     };
-    report("off", v1::SPLICE_OFF, 0);
-    report("fast", v1::SPLICE_FAST, 0);
-    const cli::Difference safe = report("safe", v1::SPLICE_SAFE, 0.15);
-    EXPECT_EQ(safe.positions, 128u);
-    safe_kl += safe.mean_kl / static_cast<double>(edits.size());
-    safe_top += safe.same_top / static_cast<double>(edits.size());
+    const auto spliced = [&](v1::SpliceMode mode, double budget) {
+      return Score(prompt, Plan(prompt, mode), budget);
+    };
+    EXPECT_EQ(report("off", spliced(v1::SPLICE_OFF, 0), nullptr).mean_kl, 0)
+        << "without a splice nothing changes";
+    report("rounding", other, &floor);
+    report("fast", spliced(v1::SPLICE_FAST, 0), &fast);
+    const double budget = EngineOptions{}.splice_budget;
+    report("safe", spliced(v1::SPLICE_SAFE, budget), &safe);
+    for (const char* more = std::getenv("STRATA_SPLICE_BUDGETS"); more != nullptr;) {
+      char* end = nullptr;
+      const double other_budget = std::strtod(more, &end);
+      if (end == more) break;
+      report(absl::StrCat("safe ", other_budget).c_str(), spliced(v1::SPLICE_SAFE, other_budget),
+             nullptr);
+      more = *end == ',' ? end + 1 : end;
+    }
   }
-  std::printf("safe: mean KL %.5f top %.4f\n", safe_kl, safe_top);
-  EXPECT_LE(safe_kl, 0.02);
-  // The goal is 0.97. Of 640 positions the share is known to about 0.006, and every instruction set
-  // rounds differently.
-  EXPECT_GE(safe_top, 0.955);
+  floor.Print("floor");
+  fast.Print("fast");
+  safe.Print("safe");
+  EXPECT_LE(safe.kl, 0.02);
+  EXPECT_GE(safe.sure, 0.97);
+  // No further from a full read than full reads are from each other, but for the noise of 640
+  // positions.
+  EXPECT_GE(safe.top, floor.top - 0.015);
 }
+
+INSTANTIATE_TEST_SUITE_P(Texts, SpliceQuality, testing::Values(cli::kBenchText, kAgentText));
 
 }  // namespace
 }  // namespace strata::compute

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/gguf/reader.h"
 #include "common/gguf/writer.h"
 #include "common/quant/encode.h"
 
@@ -97,13 +98,27 @@ void SetMetadata(const RandomModel& m, gguf::Writer* writer) {
     set("expert_used_count", m.experts_used);
     set("expert_feed_forward_length", m.feed_forward);
   }
-  writer->Set("tokenizer.ggml.model", std::string("no_vocab"));
+  if (m.tokenizer_of.empty()) writer->Set("tokenizer.ggml.model", std::string("no_vocab"));
+}
+
+// Copies all tokenizer keys and returns the number of tokens.
+absl::StatusOr<uint32_t> CopyTokenizer(const std::string& path, gguf::Writer* writer) {
+  STRATA_ASSIGN_OR_RETURN(const auto file, gguf::Model::Open(path));
+  for (const auto& entry : file->metadata()) {
+    if (entry.key.starts_with("tokenizer.")) writer->Set(entry.key, entry.value);
+  }
+  STRATA_ASSIGN_OR_RETURN(const auto tokens, file->metadata().GetStrings("tokenizer.ggml.tokens"));
+  return static_cast<uint32_t>(tokens.size());
 }
 
 }  // namespace
 
-absl::Status WriteRandomModel(const std::string& path, const RandomModel& model) {
+absl::Status WriteRandomModel(const std::string& path, const RandomModel& wanted) {
+  RandomModel model = wanted;
   STRATA_ASSIGN_OR_RETURN(gguf::Writer writer, gguf::Writer::Create(path));
+  if (!model.tokenizer_of.empty()) {
+    STRATA_ASSIGN_OR_RETURN(model.vocabulary, CopyTokenizer(model.tokenizer_of, &writer));
+  }
   SetMetadata(model, &writer);
   const std::vector<Tensor> tensors = Tensors(model);
   for (const Tensor& tensor : tensors) writer.DeclareTensor(tensor.name, tensor.type, tensor.dims);

@@ -1,5 +1,5 @@
 // Small models with random weights that both llama.cpp and Strata load: the shapes of a real
-// architecture, no vocabulary (tests feed token ids).
+// architecture; without a vocabulary (tests feed token ids) or with another file's.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,9 @@ struct RandomModel {
   bool tied_head = false;              // no output.weight
   TensorType type = TensorType::kF32;  // of the matrices; norms, biases and the router stay F32
   uint64_t seed = 1;
+  // A GGUF file whose tokenizer and chat template are copied; `vocabulary` follows it then. Empty:
+  // no vocabulary.
+  std::string tokenizer_of;
 };
 
 // The same seed and shape give the same F32 weights; other types are quantised from those.

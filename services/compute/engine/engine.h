@@ -22,7 +22,7 @@ struct EngineOptions {
   int context_length = 0;  // tokens one sequence may hold
   int max_sequences = 8;
   int chunk_tokens = 512;
-  double splice_budget = 0.15;  // share of moved tokens that is read again (SPLICE_SAFE)
+  double splice_budget = 0.10;  // share of moved tokens that is read again (SPLICE_SAFE)
   // Of prompts whose request names none; nullopt: full when memory has room for all experts, else
   // guarded.
   std::optional<PromptRouting> prompt_routing;

@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "common/base/log.h"
@@ -76,6 +77,7 @@ class GrpcEngine : public Engine {
                                        EngineCallbacks callbacks) override {
     v1::StateKey key;
     bool plan = false;
+    const int tokens = request.prompt().ids_size();
     v1::PromptRouting routing = request.prompt_routing();
     {
       const std::lock_guard lock(mutex_);
@@ -98,7 +100,7 @@ class GrpcEngine : public Engine {
       changed_.notify_all();
     });
     call->Start(compute_.get(), plan ? kvstore_.get() : nullptr, std::move(key),
-                options_.plan_timeout);
+                options_.plan_timeout + tokens * milliseconds(1));
     return std::make_unique<Handle>(std::move(call));
   }
 
@@ -128,11 +130,17 @@ class GrpcEngine : public Engine {
     }
   }
 
+  bool AwaitsKvStore() const {
+    const std::lock_guard lock(mutex_);
+    return kvstore_ != nullptr && !past_first_ready_ && !status_.has_kvstore;
+  }
+
   void Describe() {
     grpc::ClientContext context;
     rpc::PrepareCall(context, "", kStatusTimeout);
     auto description = std::make_shared<v1::DescribeResponse>();
     const grpc::Status status = compute_->Describe(&context, {}, description.get());
+    if (status.ok() && AwaitsKvStore()) AskStores();
     const std::lock_guard lock(mutex_);
     if (!status.ok()) {
       // Clients read the reason; where the daemons are is none of their business.
@@ -152,6 +160,15 @@ class GrpcEngine : public Engine {
       reason_ = "compute runs another model than the gateway; restart the gateway";
       return;
     }
+    if (kvstore_ != nullptr && !past_first_ready_ && !status_.has_kvstore) {
+      const auto now = std::chrono::steady_clock::now();
+      if (!awaits_kvstore_since_) awaits_kvstore_since_ = now;
+      if (now < *awaits_kvstore_since_ + options_.kvstore_patience) {
+        reason_ = "kvstore does not answer yet";
+        return;
+      }
+    }
+    past_first_ready_ = true;
     told_ = false;
     LogInfo("compute is ready: ", description->fingerprint().name(), ", context ",
             description->context_length(), ", ", description->max_sequences(), " sequences");
@@ -207,6 +224,9 @@ class GrpcEngine : public Engine {
   std::string reason_ = "compute does not answer yet";
   std::shared_ptr<const v1::DescribeResponse> description_;
   EngineStatus status_;
+  // Only the first kReady waits for kvstore.
+  bool past_first_ready_ = false;
+  std::optional<std::chrono::steady_clock::time_point> awaits_kvstore_since_;
   bool told_ = false;  // the log knows that compute is missing
   int calls_ = 0;
   bool stopping_ = false;

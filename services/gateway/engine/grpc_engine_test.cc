@@ -66,6 +66,7 @@ class GrpcEngineTest : public ::testing::Test {
     options.compute = ComputeAddress();
     options.kvstore = KvAddress();
     options.watch_interval = milliseconds(50);
+    options.kvstore_patience = patience_;
     options.expected_fingerprint = std::move(expected_fingerprint);
     auto engine = ConnectGrpcEngine(options);
     ASSERT_TRUE(engine.ok()) << engine.status();
@@ -100,6 +101,7 @@ class GrpcEngineTest : public ::testing::Test {
     return result;
   }
 
+  milliseconds patience_{50};
   std::string directory_;
   v1::DescribeResponse description_;
   std::unique_ptr<FakeCompute> compute_;
@@ -119,6 +121,20 @@ TEST_F(GrpcEngineTest, ComputeMayComeLater) {
   const Result result = Generate();
   EXPECT_EQ(result.tokens, (std::vector<uint32_t>{1, 2, 3}));
   EXPECT_TRUE(result.finish);
+}
+
+// The first prompt after a start finds its state, whichever daemon was faster.
+TEST_F(GrpcEngineTest, ReadyMeansThatKvStoreWasAsked) {
+  patience_ = milliseconds(60000);
+  StartCompute([](const v1::GenerateRequest&) { return FakeEngine::Script{{1}}; });
+  Connect();
+  ASSERT_TRUE(Eventually([&] { return engine_->reason().find("kvstore") != std::string::npos; }));
+  EXPECT_EQ(engine_->state(), EngineState::kStarting);
+  StartKvStore();
+  ASSERT_TRUE(WaitState(EngineState::kReady));
+  const Result result = Generate();
+  ASSERT_TRUE(result.finish) << result.error;
+  EXPECT_EQ(result.finish->usage().cached_tokens(), 4);
 }
 
 TEST_F(GrpcEngineTest, PlanAndTenantReachCompute) {
