@@ -41,7 +41,7 @@
 #include "absl/strings/str_replace.h"
 
 ABSL_FLAG(std::string, prompt, "captures/opencode.A.txt", "Prompt file, or its name in shared/.");
-ABSL_FLAG(uint32_t, most_tokens, 16000, "Longer prompts are cut at a line.");
+ABSL_FLAG(uint32_t, most_tokens, 16000, "Longer prompts lose lines from their middle.");
 ABSL_FLAG(uint32_t, rounds, 3, "Measurements of each kind; the median counts.");
 ABSL_FLAG(std::string, model_file, "", "GGUF file with a vocabulary; empty: random weights.");
 ABSL_FLAG(uint32_t, layers, 24, "Layers of the random model.");
@@ -179,9 +179,10 @@ absl::StatusOr<std::string> PromptText(const std::string& model_path) {
   STRATA_ASSIGN_OR_RETURN(const auto model, gguf::Model::Open(model_path));
   STRATA_ASSIGN_OR_RETURN(const auto tokenizer, tokenizer::Tokenizer::FromGguf(model->metadata()));
   while (tokenizer->Encode(text, true).size() > absl::GetFlag(FLAGS_most_tokens)) {
-    const size_t end = text.rfind('\n', text.size() - text.size() / 50);
-    if (end == std::string::npos || end == 0) break;
-    text.resize(end);
+    const size_t begin = text.rfind('\n', text.size() / 2) + 1;
+    const size_t end = text.find('\n', begin);
+    if (end == std::string::npos) break;
+    text.erase(begin, end + 1 - begin);
   }
   return text;
 }
@@ -266,7 +267,7 @@ absl::Status Main() {
       }
     }
   }
-  for (uint32_t i = 0; i < absl::GetFlag(FLAGS_rounds); ++i) {
+  for (uint32_t i = 0; i < absl::GetFlag(FLAGS_rounds) + 2; ++i) {
     STRATA_ASSIGN_OR_RETURN(const cli::PrivateDaemons daemons,
                             cli::PrivateDaemons::Start(config, all));
     STRATA_RETURN_IF_ERROR(AwaitGateway());
