@@ -46,7 +46,7 @@ void Generation::Start() {
   request.mutable_prompt()->mutable_ids()->Add(generated_.begin(), generated_.end());
   request.set_resumed_tokens(static_cast<uint32_t>(generated_.size()));
   inbox_ = std::make_shared<Inbox>();
-  call_had_event_ = false;
+  was_running_ = false;
   EngineCallbacks callbacks;
   callbacks.on_event = [inbox = inbox_, wake = wake_](v1::GenerateEvent event) {
     {
@@ -82,10 +82,12 @@ Generation::Update Generation::Poll(Clock::time_point now) {
   }
   bool drained = false;
   for (v1::GenerateEvent& event : events) {
-    call_had_event_ = true;
     if (event.has_progress()) {
+      // Who waits in the queue has killed nobody.
+      was_running_ |= event.progress().queue_position() == 0;
       update.progress = std::move(*event.mutable_progress());
     } else if (event.has_tokens()) {
+      was_running_ = true;
       for (v1::GeneratedToken& token : *event.mutable_tokens()->mutable_tokens()) {
         generated_.push_back(token.id());
         update.tokens.push_back(std::move(token));
@@ -114,7 +116,7 @@ Generation::Update Generation::Poll(Clock::time_point now) {
 void Generation::Failed(const absl::Status& status, Clock::time_point now, Update* update) {
   call_.reset();
   ++attempts_;
-  if (call_had_event_) ++deaths_;
+  if (was_running_) ++deaths_;
   if (!IsTransient(status) || attempts_ > policy_.max_attempts || deaths_ > policy_.max_deaths) {
     finished_ = true;
     update->error = status;

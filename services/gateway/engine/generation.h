@@ -68,7 +68,7 @@ class Generation {
   int deaths_ = 0;
   uint32_t restarts_ = 0;
   bool finished_ = false;
-  bool call_had_event_ = false;
+  bool was_running_ = false;  // compute worked on the present call
 };
 
 }  // namespace strata::gateway
