@@ -1,4 +1,6 @@
 // strata-kvstore: keeps sequence state across requests, clients and restarts.
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -23,9 +25,10 @@ uint64_t Budget(const v1::KvStoreConfig& config, const BlockStore::Options& opti
   const auto space = std::filesystem::space(options.path, error);
   if (error) return config.budget_bytes();
   uint64_t own = 0;
-  for (const auto& file : std::filesystem::directory_iterator(options.path, error)) {
-    std::error_code ignored;  // files may vanish while we count
-    if (file.is_regular_file(ignored)) own += file.file_size(ignored);
+  std::filesystem::recursive_directory_iterator file(options.path, error);
+  for (; !error && file != std::filesystem::recursive_directory_iterator(); file.increment(error)) {
+    struct stat info {};  // segments have holes: their length says little
+    if (stat(file->path().c_str(), &info) == 0) own += static_cast<uint64_t>(info.st_blocks) * 512;
   }
   const uint64_t most = (space.available + own) / 2;
   if (config.budget_bytes() > most) {
@@ -36,7 +39,8 @@ uint64_t Budget(const v1::KvStoreConfig& config, const BlockStore::Options& opti
 }
 
 absl::Status Serve(const v1::Config& config) {
-  BlockStore::Options options{config.kvstore().path(), 0};
+  BlockStore::Options options;
+  options.path = config.kvstore().path();
   std::error_code error;
   std::filesystem::create_directories(options.path, error);  // Open reports what is wrong with it
   options.budget_bytes = Budget(config.kvstore(), options);

@@ -18,7 +18,7 @@ void BlockIndex::UpdateOrder(const BlockId& id, const Node& node, bool was_evict
 void BlockIndex::Insert(const BlockId& id, BlockRecord record) {
   if (nodes_.contains(id)) return;
   const BlockId parent = record.parent;
-  bytes_ += record.bytes;
+  bytes_ += record.footprint();
   Node node{std::move(record), {}};
   // At start blocks come in any order: children may be here before their parent.
   if (const auto waiting = roots_.find(id); waiting != roots_.end()) {
@@ -42,7 +42,7 @@ void BlockIndex::Erase(const BlockId& id) {
   if (it == nodes_.end()) return;
   Node node = std::move(it->second);
   if (Evictable(node)) order_.erase({node.record.last_used_ms, id});
-  bytes_ -= node.record.bytes;
+  bytes_ -= node.record.footprint();
   nodes_.erase(it);
   if (!node.children.empty()) roots_[id] = std::move(node.children);
   if (const auto parent = nodes_.find(node.record.parent); parent != nodes_.end()) {
@@ -60,6 +60,15 @@ void BlockIndex::Clear() {
   roots_.clear();
   order_.clear();
   bytes_ = 0;
+}
+
+void BlockIndex::Move(const BlockId& id, const Extent& extent) {
+  const auto it = nodes_.find(id);
+  if (it == nodes_.end()) return;
+  BlockRecord& record = it->second.record;
+  bytes_ -= record.footprint();
+  record.extent = extent;
+  bytes_ += record.footprint();
 }
 
 void BlockIndex::Touch(const BlockId& id, uint64_t now_ms) {

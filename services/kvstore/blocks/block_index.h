@@ -32,6 +32,8 @@ class BlockIndex final : public Corpus {
   void Erase(const BlockId& id);
   void Clear();
 
+  // Its data lies elsewhere now.
+  void Move(const BlockId& id, const Extent& extent);
   void Touch(const BlockId& id, uint64_t now_ms);
   void SetPinned(const BlockId& id, bool pinned);
 

@@ -7,7 +7,8 @@
 namespace strata::kvstore {
 namespace {
 
-constexpr uint8_t kVersion = 2;
+constexpr uint8_t kVersion = 3;
+constexpr uint8_t kInDatabase = 2;  // no use count, no extent
 
 template <typename T>
 void Append(std::string& out, T value) {
@@ -36,6 +37,10 @@ std::string EncodeRecord(const BlockRecord& record) {
   Append(out, static_cast<uint8_t>(record.pinned));
   out.append(record.root.ToString());
   Append(out, static_cast<uint8_t>(record.lineage));
+  Append(out, record.uses);
+  Append(out, record.extent.segment);
+  Append(out, record.extent.offset);
+  Append(out, record.extent.bytes);
   Append(out, static_cast<uint32_t>(record.tokens.size()));
   out.append(reinterpret_cast<const char*>(record.tokens.data()),
              record.tokens.size() * sizeof(uint32_t));
@@ -57,10 +62,14 @@ std::optional<BlockRecord> DecodeRecord(std::string_view bytes) {
   uint8_t pinned = 0;
   uint8_t lineage = 0;
   uint32_t count = 0;
-  if (!Take(in, version) || version != kVersion || !Take(in, record.parent.bytes) ||
-      !Take(in, record.first_token) || !Take(in, record.bytes) || !Take(in, record.checksum) ||
-      !Take(in, record.last_used_ms) || !Take(in, pinned) || !Take(in, record.root.bytes) ||
-      !Take(in, lineage) || lineage > static_cast<uint8_t>(state::Lineage::kFast) ||
+  if (!Take(in, version) || (version != kVersion && version != kInDatabase) ||
+      !Take(in, record.parent.bytes) || !Take(in, record.first_token) || !Take(in, record.bytes) ||
+      !Take(in, record.checksum) || !Take(in, record.last_used_ms) || !Take(in, pinned) ||
+      !Take(in, record.root.bytes) || !Take(in, lineage) ||
+      lineage > static_cast<uint8_t>(state::Lineage::kFast) ||
+      (version == kVersion &&
+       (!Take(in, record.uses) || !Take(in, record.extent.segment) ||
+        !Take(in, record.extent.offset) || !Take(in, record.extent.bytes))) ||
       !Take(in, count) || in.size() != count * sizeof(uint32_t)) {
     return std::nullopt;
   }

@@ -1,13 +1,6 @@
 #include "services/kvstore/blocks/block_store.h"
 
-#include <rocksdb/db.h>
-#include <rocksdb/experimental.h>
-#include <rocksdb/options.h>
-#include <rocksdb/write_batch.h>
-#include <xxhash.h>
-
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <filesystem>
 #include <system_error>
@@ -16,91 +9,27 @@
 #include "common/base/log.h"
 #include "common/base/status.h"
 
+#include "absl/strings/str_cat.h"
+
 namespace strata::kvstore {
 namespace {
 
-enum Family { kDefault, kBlocks, kIndex, kConversations, kReplay, kProfile, kFamilies };
-constexpr std::array<const char*, kFamilies> kFamilyNames = {"default",       "blocks", "index",
-                                                             "conversations", "replay", "profile"};
+// Saved data is made durable at the latest when there is this much of it: waiting for the drive
+// once for many megabytes costs nothing, once a block costs a quarter of its speed.
+constexpr uint64_t kCommitBytes = 32 << 20;
+constexpr size_t kCommitUses = 10'000;
 
-// A use is written down only if the last one noted is older: plans touch hundreds of blocks.
-constexpr uint64_t kTouchResolutionMs = 60'000;
-// Evicted data is reclaimed from blob files when it makes up this share of the budget.
-constexpr double kCompactionShare = 0.1;
+constexpr uint64_t kMinSegmentBytes = 16 << 20;
+constexpr uint64_t kMaxSegmentBytes = uint64_t{1} << 30;
+constexpr uint64_t kSegmentsInBudget = 32;
 
-uint64_t NowMs() {
+uint64_t SystemMs() {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
                                    std::chrono::system_clock::now().time_since_epoch())
                                    .count());
 }
 
-rocksdb::Slice AsSlice(std::string_view s) { return {s.data(), s.size()}; }
-
-rocksdb::Slice Key(const BlockId& id) {
-  return {reinterpret_cast<const char*>(id.bytes.data()), id.bytes.size()};
-}
-
-absl::Status FromRocks(const rocksdb::Status& status, std::string_view what) {
-  if (status.ok()) return absl::OkStatus();
-  const std::string message = absl::StrCat(A(what), ": ", status.ToString());
-  if (status.IsNotFound()) return absl::NotFoundError(message);
-  if (status.IsNoSpace()) return absl::ResourceExhaustedError(message);
-  if (status.IsCorruption()) return absl::DataLossError(message);
-  return absl::InternalError(message);
-}
-
-rocksdb::ColumnFamilyOptions OptionsOf(Family family) {
-  rocksdb::ColumnFamilyOptions options;
-  if (family == kBlocks) {
-    options.enable_blob_files = true;
-    options.min_blob_size = 4096;
-    options.enable_blob_garbage_collection = true;
-    options.blob_garbage_collection_age_cutoff = 1.0;       // any file may be cleaned,
-    options.blob_garbage_collection_force_threshold = 0.5;  // as soon as half of it is garbage
-    options.compression = rocksdb::kNoCompression;          // K/V values do not compress
-    options.write_buffer_size = 64 << 20;
-  }
-  return options;
-}
-
 }  // namespace
-
-struct BlockStore::Database {
-  std::unique_ptr<rocksdb::DB> db;
-  std::array<rocksdb::ColumnFamilyHandle*, kFamilies> family{};
-
-  ~Database() {
-    if (db == nullptr) return;
-    for (rocksdb::ColumnFamilyHandle* handle : family) {
-      if (handle != nullptr) db->DestroyColumnFamilyHandle(handle);
-    }
-    db->Close();
-  }
-
-  static rocksdb::Status Open(const std::string& path, std::unique_ptr<Database>& result) {
-    rocksdb::DBOptions options;
-    options.create_if_missing = true;
-    options.create_missing_column_families = true;
-    // Data of all families is in one log, so a process that is killed loses nothing it had written.
-    options.max_total_wal_size = 256 << 20;
-    options.keep_log_file_num = 3;
-    options.max_open_files = 256;
-    std::vector<rocksdb::ColumnFamilyDescriptor> descriptors;
-    descriptors.reserve(kFamilies);
-    for (int f = 0; f < kFamilies; ++f) {
-      descriptors.emplace_back(kFamilyNames[static_cast<size_t>(f)],
-                               OptionsOf(static_cast<Family>(f)));
-    }
-    std::vector<rocksdb::ColumnFamilyHandle*> handles;
-    rocksdb::DB* db = nullptr;
-    rocksdb::Status status = rocksdb::DB::Open(options, path, descriptors, &handles, &db);
-    if (!status.ok()) return status;
-    result = std::make_unique<Database>();
-    result->db.reset(db);
-    std::copy(handles.begin(), handles.end(), result->family.begin());
-    return status;
-  }
-};
 
 absl::StatusOr<std::unique_ptr<BlockStore>> BlockStore::Open(const Options& options) {
   std::error_code error;
@@ -109,157 +38,57 @@ absl::StatusOr<std::unique_ptr<BlockStore>> BlockStore::Open(const Options& opti
     return absl::PermissionDeniedError(
         absl::StrCat("cannot create '", options.path, "': ", error.message()));
   }
-  std::unique_ptr<Database> database;
-  rocksdb::Status opened = Database::Open(options.path, database);
-  if (opened.IsIOError() && opened.ToString().find("lock") != std::string::npos) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("another kvstore has '", options.path, "' open (", opened.ToString(), ")"));
-  }
-  if (opened.IsCorruption()) {
-    const std::string aside = absl::StrCat(options.path, ".damaged-", NowMs());
-    LogError("the database at '", options.path, "' is damaged (", opened.ToString(),
-             "): moved to '", aside, "', starting with an empty one");
+  auto store = std::unique_ptr<BlockStore>(new BlockStore(options));
+  absl::Status opened = store->OpenFiles();
+  if (absl::IsDataLoss(opened)) {
+    const std::string aside = absl::StrCat(options.path, ".damaged-", SystemMs());
+    LogError("the index at '", options.path, "' is damaged (", opened.message(), "): moved to '",
+             aside, "'; it is made again from the blocks, pins and learned profiles are lost");
+    store = std::unique_ptr<BlockStore>(new BlockStore(options));
     std::filesystem::rename(options.path, aside, error);
     std::filesystem::create_directories(options.path, error);
-    opened = Database::Open(options.path, database);
+    std::filesystem::rename(aside + "/segments", options.path + "/segments", error);
+    opened = store->OpenFiles();
   }
-  STRATA_RETURN_IF_ERROR(
-      FromRocks(opened, absl::StrCat("cannot open the database at '", options.path, "'")));
-  auto store = std::unique_ptr<BlockStore>(new BlockStore(options, std::move(database)));
-  STRATA_RETURN_IF_ERROR(store->LoadIndex());
+  STRATA_RETURN_IF_ERROR(opened);
   return store;
 }
 
-BlockStore::BlockStore(Options options, std::unique_ptr<Database> database)
-    : options_(std::move(options)), database_(std::move(database)) {}
-
-BlockStore::~BlockStore() = default;
-
-absl::Status BlockStore::LoadIndex() {
-  std::vector<BlockId> unreadable;
-  const std::unique_ptr<rocksdb::Iterator> it(
-      database_->db->NewIterator(rocksdb::ReadOptions(), database_->family[kIndex]));
-  for (it->SeekToFirst(); it->Valid(); it->Next()) {
-    const std::optional<BlockId> id = state::BlockIdFromRaw({it->key().data(), it->key().size()});
-    if (!id) continue;
-    std::optional<BlockRecord> record = DecodeRecord({it->value().data(), it->value().size()});
-    if (record) {
-      AddToIndex(*id, *std::move(record));
-    } else {
-      unreadable.push_back(*id);
-    }
-  }
-  STRATA_RETURN_IF_ERROR(FromRocks(it->status(), "cannot read the block index"));
-  const std::lock_guard lock(mutex_);
-  counters_.damaged_blocks += unreadable.size();
-  STRATA_RETURN_IF_ERROR(Drop(unreadable));
-  return MakeRoom(0, {});  // the budget may be smaller than last time
+BlockStore::~BlockStore() {
+  if (segments_ != nullptr) (void)Commit();
 }
 
-StatePlan BlockStore::Plan(const PlanQuery& query) {
-  const std::lock_guard lock(mutex_);
-  const uint64_t now = NowMs();
-  StatePlan plan;
-  plan.blocks = LongestPrefix(query, query.root, state::Lineage::kExact, 0);
-  BlockId last = query.root;
-  if (!plan.blocks.empty()) {
-    last = plan.blocks.back().id;
-    plan.reused_tokens = plan.blocks.back().first_token + plan.blocks.back().tokens;
-  }
-  plan.first_different_token =
-      plan.reused_tokens + static_cast<uint32_t>(index_.LongestStart(
-                               last, query.tokens.subspan(plan.reused_tokens), query.accept));
-  if (query.move) plan.runs = PlanRuns(query, plan.reused_tokens);
-
-  rocksdb::WriteBatch uses;
-  NoteUse(plan.blocks, now, uses);
-  for (const PlannedRun& run : plan.runs) {
-    plan.moved_tokens += run.tokens;
-    NoteUse(run.blocks, now, uses);
-  }
-  if (uses.Count() > 0) (void)Write(uses);  // a lost note only ages the blocks
-  ++counters_.plans;
-  counters_.plan_hits += plan.blocks.empty() && plan.runs.empty() ? 0 : 1;
-  counters_.planned_tokens += plan.reused_tokens;
-  counters_.moved_tokens += plan.moved_tokens;
-  return plan;
+absl::Status BlockStore::OpenFiles() {
+  STRATA_ASSIGN_OR_RETURN(database_, IndexDatabase::Open(options_.path));
+  SegmentSet::Options segments;
+  segments.folder = options_.path + "/segments";
+  segments.read_only = database_->read_only();
+  segments.punch_holes = options_.punch_holes;
+  segments.segment_bytes = options_.segment_bytes > 0
+                               ? options_.segment_bytes
+                               : std::clamp(options_.budget_bytes / kSegmentsInBudget,
+                                            kMinSegmentBytes, kMaxSegmentBytes);
+  STRATA_ASSIGN_OR_RETURN(segments_, SegmentSet::Open(segments));
+  return LoadIndex();
 }
 
-const BlockRecord* BlockStore::FindEqual(const BlockId& id,
-                                         std::span<const uint32_t> tokens) const {
-  const BlockRecord* record = index_.Get(id);
-  if (record == nullptr) return nullptr;
-  const auto& own = record->tokens;
-  return std::equal(own.begin(), own.end(), tokens.begin(), tokens.end()) ? record : nullptr;
+absl::Status BlockStore::Append(const BlockId& id, BlockRecord& record, std::string_view data) {
+  BlockRecord description = record;
+  description.extent = {};
+  STRATA_ASSIGN_OR_RETURN(record.extent,
+                          segments_->Append(id, EncodeRecord(description), data, record.checksum));
+  return absl::OkStatus();
 }
 
-std::vector<PlannedBlock> BlockStore::LongestPrefix(const PlanQuery& query, BlockId parent,
-                                                    state::Lineage lineage, size_t at) const {
-  std::vector<PlannedBlock> path;
-  const auto reach = [&](const std::vector<PlannedBlock>& blocks) {
-    return blocks.empty() ? at : blocks.back().first_token + blocks.back().tokens;
-  };
-  const uint32_t count = query.block_tokens;
-  struct Fork {
-    size_t length;  // of the path before it
-    std::vector<PlannedBlock> blocks;
-  };
-  std::optional<Fork> best_fork;
-  for (size_t first = at; count > 0 && first + count <= query.tokens.size(); first += count) {
-    const std::span<const uint32_t> own = query.tokens.subspan(first, count);
-    for (const auto other : {state::Lineage::kSafe, state::Lineage::kFast}) {
-      if (other <= lineage || other > query.accept) continue;
-      const BlockId id = state::ChildId(parent, lineage, other, own);
-      const BlockRecord* record = FindEqual(id, own);
-      if (record == nullptr) continue;
-      Fork fork{path.size(), {{id, static_cast<uint32_t>(first), count, record->bytes, other}}};
-      const auto rest = LongestPrefix(query, id, other, first + count);
-      fork.blocks.insert(fork.blocks.end(), rest.begin(), rest.end());
-      if (!best_fork || reach(fork.blocks) > reach(best_fork->blocks)) best_fork = std::move(fork);
-    }
-    const BlockId id = state::ChildId(parent, own);
-    const BlockRecord* record = FindEqual(id, own);
-    if (record == nullptr) break;
-    path.push_back({id, static_cast<uint32_t>(first), count, record->bytes, lineage});
-    parent = id;
-  }
-  if (best_fork && reach(best_fork->blocks) > reach(path)) {
-    path.resize(best_fork->length);
-    path.insert(path.end(), best_fork->blocks.begin(), best_fork->blocks.end());
-  }
-  return path;
-}
-
-std::vector<PlannedRun> BlockStore::PlanRuns(const PlanQuery& query, uint32_t known) const {
-  std::vector<PlannedRun> runs;
-  const auto seeds = seeds_.find(query.root);
-  if (seeds == seeds_.end()) return runs;
-  for (const MovedRun& moved :
-       Align(seeds->second, index_, query.tokens, known, query.line_starts, query.align)) {
-    PlannedRun run{moved.first_token, moved.tokens, moved.old_first_token, {}};
-    for (const BlockId& id : moved.blocks) {
-      const BlockRecord& record = *index_.Get(id);
-      run.blocks.push_back({id, record.first_token, static_cast<uint32_t>(record.tokens.size()),
-                            record.bytes, record.lineage});
-    }
-    runs.push_back(std::move(run));
-  }
-  return runs;
-}
-
-void BlockStore::NoteUse(std::span<const PlannedBlock> blocks, uint64_t now,
-                         rocksdb::WriteBatch& batch) {
-  for (const PlannedBlock& block : blocks) {
-    const bool note = now - index_.Get(block.id)->last_used_ms > kTouchResolutionMs;
-    index_.Touch(block.id, now);
-    if (note) {
-      batch.Put(database_->family[kIndex], Key(block.id), EncodeRecord(*index_.Get(block.id)));
-    }
-  }
+uint64_t BlockStore::Now() {
+  // Where the system's clock is set back, what is used now must not look older than all the rest.
+  latest_ms_ = std::max(latest_ms_ + 1, options_.now_ms ? options_.now_ms() : SystemMs());
+  return latest_ms_;
 }
 
 void BlockStore::AddToIndex(const BlockId& id, BlockRecord record) {
   if (record.lineage == state::Lineage::kExact) seeds_[record.root].Add(id, record.tokens);
+  latest_ms_ = std::max(latest_ms_, record.last_used_ms);
   index_.Insert(id, std::move(record));
 }
 
@@ -270,70 +99,118 @@ void BlockStore::RemoveFromIndex(const BlockId& id) {
     seeds->second.Remove(id, record->tokens);
     if (seeds->second.grams() == 0) seeds_.erase(seeds);
   }
+  segments_->Release(record->extent);
   index_.Erase(id);
 }
 
-absl::StatusOr<std::string> BlockStore::Read(const BlockId& id) {
-  uint64_t expected_bytes = 0;
-  uint64_t expected_checksum = 0;
-  {
+absl::StatusOr<BlockData> BlockStore::Read(const BlockId& id) {
+  for (;;) {
+    Extent extent;
+    uint64_t bytes = 0;
+    uint64_t checksum = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      const BlockRecord* record = index_.Get(id);
+      if (record == nullptr) return absl::NotFoundError(absl::StrCat("no block ", id.ToHex()));
+      extent = record->extent;
+      bytes = record->bytes;
+      checksum = record->checksum;
+    }
+    absl::StatusOr<BlockData> data = segments_->Read(extent, bytes);
+    if (data.ok() && Checksum(data->view()) == checksum) return data;
     const std::lock_guard lock(mutex_);
+    // It may have been evicted or moved while we read.
     const BlockRecord* record = index_.Get(id);
-    if (record == nullptr) return absl::NotFoundError(absl::StrCat("no block ", id.ToHex()));
-    expected_bytes = record->bytes;
-    expected_checksum = record->checksum;
+    if (record != nullptr && record->extent != extent) continue;
+    if (record != nullptr) {
+      ++counters_.damaged_blocks;
+      LogError("block ", id.ToHex(), " at ", extent.offset, " of segment ", extent.segment,
+               " is damaged (", data.ok() ? A("wrong checksum") : data.status().message(),
+               "): dropped");
+      (void)Drop(std::span(&id, 1));
+    }
+    return absl::NotFoundError(absl::StrCat("block ", id.ToHex(), " cannot be read"));
   }
-  std::string data;
-  const rocksdb::Status status =
-      database_->db->Get(rocksdb::ReadOptions(), database_->family[kBlocks], Key(id), &data);
-  if (status.ok() && data.size() == expected_bytes &&
-      XXH3_64bits(data.data(), data.size()) == expected_checksum) {
-    return data;
-  }
-  const std::lock_guard lock(mutex_);
-  // It may have been evicted while we read: only then its record is gone as well.
-  if (index_.Get(id) != nullptr) {
-    ++counters_.damaged_blocks;
-    LogError("block ", id.ToHex(), " is damaged (",
-             status.ok() ? "wrong checksum" : status.ToString(), "): dropped");
-    (void)Drop(std::span(&id, 1));
-  }
-  return absl::NotFoundError(absl::StrCat("block ", id.ToHex(), " cannot be read"));
 }
 
 absl::StatusOr<bool> BlockStore::Save(const BlockId& root, const BlockId& parent,
                                       uint32_t first_token, std::span<const uint32_t> tokens,
                                       std::string_view data, state::Lineage lineage) {
-  const uint64_t checksum = XXH3_64bits(data.data(), data.size());
-  const std::lock_guard lock(mutex_);
-  const BlockRecord* before = parent == root ? nullptr : index_.Get(parent);
-  const state::Lineage inherited = before == nullptr ? state::Lineage::kExact : before->lineage;
-  const BlockId id = state::ChildId(parent, inherited, lineage, tokens);
-  if (index_.Get(id) != nullptr) {
-    index_.Touch(id, NowMs());
-    return false;
+  BlockRecord record{parent,      first_token,    {tokens.begin(), tokens.end()},
+                     data.size(), Checksum(data), 0,
+                     false,       root,           lineage};
+  const std::lock_guard writing(write_mutex_);
+  // The parent may vanish at any time; the block is found by its name, which says how exact it was.
+  const auto named = [&]() -> absl::StatusOr<BlockId> {
+    const BlockRecord* before = parent == root ? nullptr : index_.Get(parent);
+    const auto inherited = before == nullptr ? state::Lineage::kExact : before->lineage;
+    const BlockId id = state::ChildId(parent, inherited, lineage, tokens);
+    if (index_.Get(id) != nullptr) return id;
+    if (parent != root && before == nullptr) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the block before token ", first_token, " is not stored"));
+    }
+    const size_t expected = before == nullptr ? 0 : before->first_token + before->tokens.size();
+    if (first_token != expected || lineage < inherited) {
+      return absl::InvalidArgumentError(absl::StrCat("a block at token ", first_token,
+                                                     " of lineage ", static_cast<int>(lineage),
+                                                     " cannot follow one that ends at ", expected,
+                                                     " of lineage ", static_cast<int>(inherited)));
+    }
+    return id;
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    STRATA_ASSIGN_OR_RETURN(const BlockId id, named());
+    record.last_used_ms = Now();
+    if (index_.Get(id) != nullptr) {
+      index_.Touch(id, record.last_used_ms);
+      return false;
+    }
   }
-  if (parent != root && before == nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the block before token ", first_token, " is not stored"));
-  }
-  const size_t expected = before == nullptr ? 0 : before->first_token + before->tokens.size();
-  if (first_token != expected || lineage < inherited) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a block at token ", first_token, " of lineage ", static_cast<int>(lineage),
-        " cannot follow one that ends at ", expected, " of lineage ", static_cast<int>(inherited)));
-  }
-  STRATA_RETURN_IF_ERROR(MakeRoom(data.size(), parent));
-  BlockRecord record{parent,      first_token, {tokens.begin(), tokens.end()},
-                     data.size(), checksum,    NowMs(),
-                     false,       root,        lineage};
-  rocksdb::WriteBatch batch;
-  batch.Put(database_->family[kBlocks], Key(id), AsSlice(data));
-  batch.Put(database_->family[kIndex], Key(id), EncodeRecord(record));
-  STRATA_RETURN_IF_ERROR(Write(batch));
+  if (staged_bytes_ >= kCommitBytes) STRATA_RETURN_IF_ERROR(CommitStaged());
+  STRATA_RETURN_IF_ERROR(
+      MakeRoom(SegmentSet::RecordBytes(EncodeRecord(record).size(), data.size()), parent));
+  std::unique_lock lock(mutex_);
+  STRATA_ASSIGN_OR_RETURN(const BlockId id, named());
+  lock.unlock();
+  const absl::Status appended = Append(id, record, data);
+  lock.lock();
+  NoteWrite(appended);
+  STRATA_RETURN_IF_ERROR(appended);
+  staged_.push_back(id);
+  staged_bytes_ += record.extent.bytes;
   AddToIndex(id, std::move(record));
   ++counters_.saved_blocks;
   return true;
+}
+
+absl::Status BlockStore::Commit() {
+  const std::lock_guard writing(write_mutex_);
+  return CommitStaged();
+}
+
+absl::Status BlockStore::CommitStaged() {
+  const absl::Status synced = staged_.empty() ? absl::OkStatus() : segments_->Sync();
+  const std::lock_guard lock(mutex_);
+  if (!synced.ok()) {
+    NoteWrite(synced);
+    for (const BlockId& id : staged_) RemoveFromIndex(id);
+    staged_.clear();
+    staged_bytes_ = 0;
+    return synced;
+  }
+  IndexDatabase::Batch batch(*database_);
+  const auto put = [&](const BlockId& id) {
+    if (const BlockRecord* record = index_.Get(id)) batch.Put(id, *record);
+  };
+  for (const BlockId& id : staged_) put(id);
+  for (const BlockId& id : used_) put(id);
+  if (!batch.empty()) STRATA_RETURN_IF_ERROR(Write(batch));  // the same again next time
+  staged_.clear();
+  staged_bytes_ = 0;
+  used_.clear();
+  return absl::OkStatus();
 }
 
 absl::Status BlockStore::MakeRoom(uint64_t bytes, const BlockId& keep) {
@@ -341,81 +218,103 @@ absl::Status BlockStore::MakeRoom(uint64_t bytes, const BlockId& keep) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "a block of ", bytes, " bytes exceeds kvstore.budget_bytes = ", options_.budget_bytes));
   }
-  while (index_.bytes() + bytes > options_.budget_bytes) {
-    const std::optional<BlockId> victim = index_.NextVictim(keep);
-    if (!victim) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("kvstore.budget_bytes = ", options_.budget_bytes,
-                       " is full of blocks that may not be dropped"));
+  {
+    const std::lock_guard lock(mutex_);
+    while (index_.bytes() + bytes > options_.budget_bytes) {
+      STRATA_RETURN_IF_ERROR(EvictOne(keep));
     }
-    STRATA_RETURN_IF_ERROR(Drop(std::span(&*victim, 1)));
-    ++counters_.evicted_blocks;
+  }
+  if (segments_->disk_bytes() + bytes > options_.budget_bytes) segments_->Reclaim();
+  // Only where a file cannot have holes.
+  while (segments_->disk_bytes() + bytes > options_.budget_bytes) {
+    if (const std::optional<uint32_t> thin = segments_->Thin()) {
+      MoveSegment(*thin);
+    } else {
+      const std::lock_guard lock(mutex_);
+      STRATA_RETURN_IF_ERROR(EvictOne(keep));
+    }
+    segments_->Reclaim();
   }
   return absl::OkStatus();
+}
+
+absl::Status BlockStore::EvictOne(const BlockId& keep) {
+  const std::optional<BlockId> victim = index_.NextVictim(keep);
+  if (!victim) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("kvstore.budget_bytes = ", options_.budget_bytes,
+                     " is full of blocks that may not be dropped"));
+  }
+  ++counters_.evicted_blocks;
+  return Drop(std::span(&*victim, 1));
 }
 
 absl::Status BlockStore::Drop(std::span<const BlockId> ids) {
   if (ids.empty()) return absl::OkStatus();
-  rocksdb::WriteBatch batch;
+  IndexDatabase::Batch batch(*database_);
   for (const BlockId& id : ids) {
-    batch.Delete(database_->family[kBlocks], Key(id));
-    batch.Delete(database_->family[kIndex], Key(id));
-    if (const BlockRecord* record = index_.Get(id)) dropped_bytes_ += record->bytes;
+    batch.Remove(id);
     RemoveFromIndex(id);
   }
-  STRATA_RETURN_IF_ERROR(Write(batch));
-  if (static_cast<double>(dropped_bytes_) >
-      kCompactionShare * static_cast<double>(options_.budget_bytes)) {
-    dropped_bytes_ = 0;
-    // Blob garbage is counted by compaction: run one in the background.
-    (void)rocksdb::experimental::SuggestCompactRange(database_->db.get(),
-                                                     database_->family[kBlocks], nullptr, nullptr);
-  }
-  return absl::OkStatus();
+  return Write(batch);
 }
 
-absl::Status BlockStore::Write(rocksdb::WriteBatch& batch) {
-  rocksdb::Status status = database_->db->Write(rocksdb::WriteOptions(), &batch);
-  // After a full disk RocksDB refuses writes until it is told that there is space again.
-  if (!status.ok() && database_->db->Resume().ok()) {
-    status = database_->db->Write(rocksdb::WriteOptions(), &batch);
-  }
+absl::Status BlockStore::Write(IndexDatabase::Batch& batch, bool durable) {
+  const absl::Status status = database_->Write(batch, durable);
+  NoteWrite(status);
+  return status;
+}
+
+void BlockStore::NoteWrite(const absl::Status& status) {
   const bool degraded = !status.ok();
   if (degraded != counters_.degraded) {
     if (degraded) {
-      LogError("the disk refuses writes, nothing new is kept: ", status.ToString());
+      LogError("the disk refuses writes, nothing new is kept: ", status.message());
     } else {
       LogInfo("writes work again");
     }
   }
   counters_.degraded = degraded;
-  counters_.degraded_reason = degraded ? status.ToString() : "";
-  return FromRocks(status, "cannot write");
+  counters_.degraded_reason = degraded ? std::string(status.message()) : "";
 }
 
 uint32_t BlockStore::Pin(std::span<const BlockId> ids, bool pinned) {
   const std::lock_guard lock(mutex_);
-  rocksdb::WriteBatch batch;
+  IndexDatabase::Batch batch(*database_);
   uint32_t changed = 0;
   for (const BlockId& id : ids) {
     const BlockRecord* record = index_.Get(id);
     if (record == nullptr || record->pinned == pinned) continue;
     index_.SetPinned(id, pinned);
-    batch.Put(database_->family[kIndex], Key(id), EncodeRecord(*index_.Get(id)));
+    used_.insert(id);
     ++changed;
+  }
+  for (const BlockId& id : ids) {
+    if (const BlockRecord* record = index_.Get(id)) batch.Put(id, *record);
   }
   if (changed > 0) (void)Write(batch);  // the state in memory counts; status shows the trouble
   return changed;
 }
 
 uint64_t BlockStore::Delete(std::span<const BlockId> ids) {
-  const std::lock_guard lock(mutex_);
-  std::vector<BlockId> known;
-  for (const BlockId& id : ids) {
-    if (index_.Get(id) != nullptr) known.push_back(id);
+  const std::lock_guard writing(write_mutex_);
+  uint64_t deleted = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    IndexDatabase::Batch batch(*database_);
+    for (const BlockId& id : ids) {
+      const BlockRecord* record = index_.Get(id);
+      if (record == nullptr) continue;
+      const Extent extent = record->extent;
+      batch.Remove(id);
+      RemoveFromIndex(id);
+      segments_->Forget(extent);
+      ++deleted;
+    }
+    if (deleted > 0) (void)Write(batch, /*durable=*/true);
   }
-  (void)Drop(known);
-  return known.size();
+  segments_->Reclaim();
+  return deleted;
 }
 
 uint64_t BlockStore::DeleteAll() {
@@ -427,20 +326,57 @@ uint64_t BlockStore::DeleteAll() {
   return Delete(ids);
 }
 
+uint64_t BlockStore::CollectGarbage() {
+  const std::lock_guard writing(write_mutex_);
+  uint64_t freed = segments_->Reclaim();
+  while (const std::optional<uint32_t> thin = segments_->Thin()) {
+    MoveSegment(*thin);
+    const uint64_t more = segments_->Reclaim();
+    if (more == 0) break;
+    freed += more;
+  }
+  return freed;
+}
+
+void BlockStore::MoveSegment(uint32_t segment) {
+  std::vector<std::pair<BlockId, BlockRecord>> living;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const BlockId& id : index_.All()) {
+      const BlockRecord& record = *index_.Get(id);
+      if (record.extent.segment == segment) living.emplace_back(id, record);
+    }
+  }
+  std::vector<BlockId> moved;
+  for (auto& [id, record] : living) {
+    const Extent old = record.extent;
+    const absl::StatusOr<BlockData> data = Read(id);
+    if (!data.ok()) continue;  // it is dropped
+    const absl::Status appended = Append(id, record, data->view());
+    const std::lock_guard lock(mutex_);
+    NoteWrite(appended);
+    if (!appended.ok()) return;
+    if (index_.Get(id) == nullptr) {
+      segments_->Release(record.extent);
+      continue;
+    }
+    index_.Move(id, record.extent);
+    staged_.push_back(id);
+    segments_->Release(old);
+  }
+  // The old place may be given back only when the new one is known for good.
+  (void)CommitStaged();
+}
+
 absl::Status BlockStore::PutProfile(std::string_view name, std::string_view value) {
   const std::lock_guard lock(mutex_);
-  rocksdb::WriteBatch batch;
-  batch.Put(database_->family[kProfile], AsSlice(name), AsSlice(value));
+  IndexDatabase::Batch batch(*database_);
+  batch.PutProfile(name, value);
   return Write(batch);
 }
 
 absl::StatusOr<std::string> BlockStore::GetProfile(std::string_view name) {
-  std::string value;
-  STRATA_RETURN_IF_ERROR(
-      FromRocks(database_->db->Get(rocksdb::ReadOptions(), database_->family[kProfile],
-                                   AsSlice(name), &value),
-                absl::StrCat("profile '", A(name), "'")));
-  return value;
+  return database_->GetProfile(name);
 }
 
 StoreStatus BlockStore::status() const {
@@ -449,6 +385,9 @@ StoreStatus BlockStore::status() const {
   status.blocks = index_.size();
   status.bytes = index_.bytes();
   status.budget_bytes = options_.budget_bytes;
+  status.disk_bytes = segments_->disk_bytes();
+  status.written_bytes = segments_->written_bytes();
+  status.segments = segments_->segments();
   return status;
 }
 

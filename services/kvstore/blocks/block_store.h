@@ -1,14 +1,15 @@
 // Blocks on disk, within a byte budget.
 //
-// RocksDB column families: `blocks` id -> data (in blob files: values of megabytes are not
-// rewritten by compaction), `index` id -> BlockRecord, `profile` name -> learned data of other
-// daemons; `conversations` and `replay` are part of the format and filled by splicing and tool-call
-// replay. A block's data and record are written in one atomic batch, so after a crash at any point
-// a block is there completely or not at all. Data is verified by checksum when read; a damaged
-// block is dropped and reads as not found. Thread-safe.
+// A block's data lies in a segment file (../segments), its record in the index (IndexDatabase, and
+// all of it in memory). Saving appends the data; Commit makes the data durable and then writes the
+// records, so after a crash at any point a block is there completely or not at all, and what was
+// committed is there. The index holds nothing that the segments do not hold as well, except uses
+// and pins: an index that is damaged is moved aside and put together again from them. Data is
+// verified by checksum when read; a damaged block is dropped and reads as not found. Thread-safe.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -19,14 +20,11 @@
 #include "services/kvstore/align/aligner.h"
 #include "services/kvstore/align/seed_index.h"
 #include "services/kvstore/blocks/block_index.h"
+#include "services/kvstore/blocks/index_database.h"
+#include "services/kvstore/segments/segment_set.h"
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
-
-namespace rocksdb {
-class ColumnFamilyHandle;
-class DB;
-class WriteBatch;
-}  // namespace rocksdb
 
 namespace strata::kvstore {
 
@@ -76,6 +74,9 @@ struct StoreStatus {
   uint64_t saved_blocks = 0;
   uint64_t evicted_blocks = 0;
   uint64_t damaged_blocks = 0;
+  uint64_t disk_bytes = 0;     // of the segments: blocks and space not given back yet
+  uint64_t written_bytes = 0;  // to the segments since the start
+  uint64_t segments = 0;
   bool degraded = false;
   std::string degraded_reason;
 };
@@ -85,12 +86,17 @@ class BlockStore {
   struct Options {
     std::string path;
     uint64_t budget_bytes = 0;
+    uint64_t segment_bytes = 0;  // 0 = by the budget
+    bool punch_holes = true;
+    std::function<uint64_t()> now_ms;  // Unix time; the system's if there is none
   };
 
-  // Creates the folder. AlreadyExists if another process has the database open. A database that is
-  // damaged beyond opening is moved aside ("<path>.damaged-<time>") and an empty one made: saved
-  // state is a cache, and a missing cache must not keep anybody from working.
+  // Creates the folder. AlreadyExists if another process has the store open, FailedPrecondition if
+  // a newer release wrote it. An index that is damaged is moved aside ("<path>.damaged-<time>") and
+  // made anew; data of version 2 is moved into segments. A folder that can only be read is served
+  // from, and `degraded`.
   static absl::StatusOr<std::unique_ptr<BlockStore>> Open(const Options& options);
+  // Commits.
   ~BlockStore();
 
   // The longest prefix of the tokens that is stored in whole blocks after the root, and, if the
@@ -99,19 +105,24 @@ class BlockStore {
   StatePlan Plan(const PlanQuery& query);
 
   // NotFound if it is gone or was damaged.
-  absl::StatusOr<std::string> Read(const BlockId& id);
+  absl::StatusOr<BlockData> Read(const BlockId& id);
 
-  // True if stored, false if it was there already. FailedPrecondition if the parent is neither
+  // True if stored, false if it was there already; a crash may take it until it is committed.
+  // FailedPrecondition if the parent is neither
   // `root` nor stored: the block could not be reached. InvalidArgument if it does not continue its
   // parent or claims to be more exact. ResourceExhausted if it is larger than the budget or the
   // disk refuses.
   absl::StatusOr<bool> Save(const BlockId& root, const BlockId& parent, uint32_t first_token,
                             std::span<const uint32_t> tokens, std::string_view data,
                             state::Lineage lineage = state::Lineage::kExact);
+  // All that was saved so far, by whomever, survives a crash.
+  absl::Status Commit();
 
   uint32_t Pin(std::span<const BlockId> ids, bool pinned);
   uint64_t Delete(std::span<const BlockId> ids);
   uint64_t DeleteAll();
+  // Gives dead space back and moves what lives in thin segments. Returns the bytes given back.
+  uint64_t CollectGarbage();
 
   absl::Status PutProfile(std::string_view name, std::string_view value);
   absl::StatusOr<std::string> GetProfile(std::string_view name);
@@ -119,31 +130,51 @@ class BlockStore {
   StoreStatus status() const;
 
  private:
-  struct Database;
-  BlockStore(Options options, std::unique_ptr<Database> database);
+  explicit BlockStore(Options options) : options_(std::move(options)) {}
+  absl::Status OpenFiles();
   absl::Status LoadIndex();
-  // All with mutex_ held.
+  void AdoptTail();
+  void MoveOldBlocks(std::vector<std::pair<BlockId, BlockRecord>> old);
+
+  // With write_mutex_ held.
   // Evicts until `bytes` more fit; never `keep`.
   absl::Status MakeRoom(uint64_t bytes, const BlockId& keep);
-  absl::Status Write(rocksdb::WriteBatch& batch);
+  absl::Status CommitStaged();
+  absl::Status Append(const BlockId& id, BlockRecord& record, std::string_view data);
+  void MoveSegment(uint32_t segment);
+
+  // With mutex_ held.
+  absl::Status EvictOne(const BlockId& keep);
   absl::Status Drop(std::span<const BlockId> ids);
+  absl::Status Write(IndexDatabase::Batch& batch, bool durable = false);
+  void NoteWrite(const absl::Status& status);
+  uint64_t Now();
   // The blocks from `parent` on, of `lineage`, that hold the tokens from `at` on; they may get less
   // exact on the way where that reaches further.
   std::vector<PlannedBlock> LongestPrefix(const PlanQuery& query, BlockId parent,
                                           state::Lineage lineage, size_t at) const;
   const BlockRecord* FindEqual(const BlockId& id, std::span<const uint32_t> tokens) const;
   std::vector<PlannedRun> PlanRuns(const PlanQuery& query, uint32_t known) const;
-  void NoteUse(std::span<const PlannedBlock> blocks, uint64_t now, rocksdb::WriteBatch& batch);
+  void NoteUse(std::span<const PlannedBlock> blocks, uint64_t now);
   void AddToIndex(const BlockId& id, BlockRecord record);
   void RemoveFromIndex(const BlockId& id);
 
   const Options options_;
-  std::unique_ptr<Database> database_;
+  std::unique_ptr<IndexDatabase> database_;
+  std::unique_ptr<SegmentSet> segments_;
+
+  // Saving is one thread's work at a time and may take a second; planning and reading only look at
+  // what mutex_ protects. write_mutex_ is taken first.
+  std::mutex write_mutex_;
+  std::vector<BlockId> staged_;  // appended, not committed
+  uint64_t staged_bytes_ = 0;
+
   mutable std::mutex mutex_;
   BlockIndex index_;
   absl::flat_hash_map<BlockId, SeedIndex> seeds_;  // of exact blocks, by root: nothing is shared
+  absl::flat_hash_set<BlockId> used_;              // since their records were written
   StoreStatus counters_;
-  uint64_t dropped_bytes_ = 0;  // since the last compaction
+  uint64_t latest_ms_ = 0;
 };
 
 }  // namespace strata::kvstore

@@ -1,6 +1,7 @@
 #include "services/kvstore/service/kvstore_service.h"
 
 #include <algorithm>
+#include <future>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -193,22 +194,31 @@ grpc::Status KvStoreService::Restore(grpc::ServerContext* context,
   for (const v1::MovedRun& run : request->plan().runs()) {
     for (const v1::BlockRef& ref : run.blocks()) refs.push_back(&ref);
   }
+  // The drive reads a block while the one before it is sent.
+  const auto read = [&](size_t i) -> absl::StatusOr<BlockData> {
+    const std::optional<BlockId> id = state::BlockIdFromRaw(refs[i]->id());
+    if (!id) return absl::InvalidArgumentError("a block id has not 16 bytes");
+    return store_.Read(*id);
+  };
+  std::future<absl::StatusOr<BlockData>> next;
   for (size_t i = 0; i < refs.size(); ++i) {
     if (context->IsCancelled()) return grpc::Status::CANCELLED;
-    const std::optional<BlockId> id = state::BlockIdFromRaw(refs[i]->id());
-    if (!id) return rpc::ToGrpc(absl::InvalidArgumentError("a block id has not 16 bytes"));
-    const absl::StatusOr<std::string> data = store_.Read(*id);
+    const absl::StatusOr<BlockData> data = i == 0 ? read(i) : next.get();
+    if (absl::IsInvalidArgument(data.status())) return rpc::ToGrpc(data.status());
     if (!data.ok()) {
       // Fewer blocks is a valid answer: the caller reads the rest of the prompt.
       LogInfo("restore ends after ", i, " of ", refs.size(), " blocks: ", data.status().message());
       return grpc::Status::OK;
     }
-    for (size_t offset = 0; offset < data->size(); offset += kChunkBytes) {
+    if (i + 1 < refs.size()) next = std::async(std::launch::async, read, i + 1);
+    const std::string_view bytes = data->view();
+    for (size_t offset = 0; offset < bytes.size(); offset += kChunkBytes) {
+      const std::string_view part = bytes.substr(offset, kChunkBytes);
       v1::StateChunk chunk;
       chunk.set_block(static_cast<uint32_t>(i));
       chunk.set_offset(offset);
-      chunk.set_data(data->substr(offset, kChunkBytes));
-      chunk.set_last(offset + kChunkBytes >= data->size());
+      chunk.set_data(part.data(), part.size());
+      chunk.set_last(offset + kChunkBytes >= bytes.size());
       if (!writer->Write(chunk)) return grpc::Status::CANCELLED;
     }
   }
@@ -218,11 +228,15 @@ grpc::Status KvStoreService::Restore(grpc::ServerContext* context,
 grpc::Status KvStoreService::Save(grpc::ServerContext*, grpc::ServerReader<v1::SaveRequest>* reader,
                                   v1::SaveResponse* response) {
   BlockAssembler assembler(store_, *response);
-  for (v1::SaveRequest message; reader->Read(&message);) {
-    const absl::Status status = assembler.Take(message);
-    if (!status.ok()) return rpc::ToGrpc(status);
+  absl::Status status;
+  for (v1::SaveRequest message; status.ok() && reader->Read(&message);) {
+    status = assembler.Take(message);
   }
-  return rpc::ToGrpc(assembler.End());
+  if (status.ok()) status = assembler.End();
+  // Also what came before an error, and what another client is saving at the moment: whoever is
+  // told that a block is known relies on it.
+  status.Update(store_.Commit());
+  return rpc::ToGrpc(status);
 }
 
 grpc::Status KvStoreService::Pin(grpc::ServerContext*, const v1::PinRequest* request,
@@ -253,6 +267,9 @@ grpc::Status KvStoreService::Status(grpc::ServerContext*, const v1::KvStoreStatu
   response->set_damaged_blocks(status.damaged_blocks);
   response->set_degraded(status.degraded);
   response->set_degraded_reason(status.degraded_reason);
+  response->set_disk_bytes(status.disk_bytes);
+  response->set_written_bytes(status.written_bytes);
+  response->set_segments(status.segments);
   response->set_path(path_);
   return grpc::Status::OK;
 }

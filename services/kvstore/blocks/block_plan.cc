@@ -1,0 +1,112 @@
+// BlockStore::Plan: what of a prompt is stored.
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "services/kvstore/blocks/block_store.h"
+
+namespace strata::kvstore {
+namespace {
+
+// A use is written down only if the last one noted is older: plans touch hundreds of blocks.
+constexpr uint64_t kTouchResolutionMs = 60'000;
+
+}  // namespace
+
+StatePlan BlockStore::Plan(const PlanQuery& query) {
+  const std::lock_guard lock(mutex_);
+  const uint64_t now = Now();
+  StatePlan plan;
+  plan.blocks = LongestPrefix(query, query.root, state::Lineage::kExact, 0);
+  BlockId last = query.root;
+  if (!plan.blocks.empty()) {
+    last = plan.blocks.back().id;
+    plan.reused_tokens = plan.blocks.back().first_token + plan.blocks.back().tokens;
+  }
+  plan.first_different_token =
+      plan.reused_tokens + static_cast<uint32_t>(index_.LongestStart(
+                               last, query.tokens.subspan(plan.reused_tokens), query.accept));
+  if (query.move) plan.runs = PlanRuns(query, plan.reused_tokens);
+
+  NoteUse(plan.blocks, now);
+  for (const PlannedRun& run : plan.runs) {
+    plan.moved_tokens += run.tokens;
+    NoteUse(run.blocks, now);
+  }
+  ++counters_.plans;
+  counters_.plan_hits += plan.blocks.empty() && plan.runs.empty() ? 0 : 1;
+  counters_.planned_tokens += plan.reused_tokens;
+  counters_.moved_tokens += plan.moved_tokens;
+  return plan;
+}
+
+const BlockRecord* BlockStore::FindEqual(const BlockId& id,
+                                         std::span<const uint32_t> tokens) const {
+  const BlockRecord* record = index_.Get(id);
+  if (record == nullptr) return nullptr;
+  const auto& own = record->tokens;
+  return std::equal(own.begin(), own.end(), tokens.begin(), tokens.end()) ? record : nullptr;
+}
+
+std::vector<PlannedBlock> BlockStore::LongestPrefix(const PlanQuery& query, BlockId parent,
+                                                    state::Lineage lineage, size_t at) const {
+  std::vector<PlannedBlock> path;
+  const auto reach = [&](const std::vector<PlannedBlock>& blocks) {
+    return blocks.empty() ? at : blocks.back().first_token + blocks.back().tokens;
+  };
+  const uint32_t count = query.block_tokens;
+  struct Fork {
+    size_t length;  // of the path before it
+    std::vector<PlannedBlock> blocks;
+  };
+  std::optional<Fork> best_fork;
+  for (size_t first = at; count > 0 && first + count <= query.tokens.size(); first += count) {
+    const std::span<const uint32_t> own = query.tokens.subspan(first, count);
+    for (const auto other : {state::Lineage::kSafe, state::Lineage::kFast}) {
+      if (other <= lineage || other > query.accept) continue;
+      const BlockId id = state::ChildId(parent, lineage, other, own);
+      const BlockRecord* record = FindEqual(id, own);
+      if (record == nullptr) continue;
+      Fork fork{path.size(), {{id, static_cast<uint32_t>(first), count, record->bytes, other}}};
+      const auto rest = LongestPrefix(query, id, other, first + count);
+      fork.blocks.insert(fork.blocks.end(), rest.begin(), rest.end());
+      if (!best_fork || reach(fork.blocks) > reach(best_fork->blocks)) best_fork = std::move(fork);
+    }
+    const BlockId id = state::ChildId(parent, own);
+    const BlockRecord* record = FindEqual(id, own);
+    if (record == nullptr) break;
+    path.push_back({id, static_cast<uint32_t>(first), count, record->bytes, lineage});
+    parent = id;
+  }
+  if (best_fork && reach(best_fork->blocks) > reach(path)) {
+    path.resize(best_fork->length);
+    path.insert(path.end(), best_fork->blocks.begin(), best_fork->blocks.end());
+  }
+  return path;
+}
+
+std::vector<PlannedRun> BlockStore::PlanRuns(const PlanQuery& query, uint32_t known) const {
+  std::vector<PlannedRun> runs;
+  const auto seeds = seeds_.find(query.root);
+  if (seeds == seeds_.end()) return runs;
+  for (const MovedRun& moved :
+       Align(seeds->second, index_, query.tokens, known, query.line_starts, query.align)) {
+    PlannedRun run{moved.first_token, moved.tokens, moved.old_first_token, {}};
+    for (const BlockId& id : moved.blocks) {
+      const BlockRecord& record = *index_.Get(id);
+      run.blocks.push_back({id, record.first_token, static_cast<uint32_t>(record.tokens.size()),
+                            record.bytes, record.lineage});
+    }
+    runs.push_back(std::move(run));
+  }
+  return runs;
+}
+
+void BlockStore::NoteUse(std::span<const PlannedBlock> blocks, uint64_t now) {
+  for (const PlannedBlock& block : blocks) {
+    if (now - index_.Get(block.id)->last_used_ms > kTouchResolutionMs) used_.insert(block.id);
+    index_.Touch(block.id, now);
+  }
+}
+
+}  // namespace strata::kvstore

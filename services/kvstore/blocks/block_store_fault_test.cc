@@ -1,0 +1,366 @@
+// What the world does to a store: full and read-only drives, flipped bytes, clocks, kills. The
+// store must open, must never hand out bytes that were not saved under that name, and must lose no
+// more than what was hit.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "common/base/log.h"
+#include "services/kvstore/blocks/store_fixture.h"
+
+namespace strata::kvstore {
+namespace {
+
+namespace fs = std::filesystem;
+
+class BlockStoreFaultTest : public StoreFixture {
+ protected:
+  BlockStoreFaultTest() { SetLogLevel(static_cast<LogLevel>(0)); }  // hundreds of faults, all meant
+  ~BlockStoreFaultTest() override {
+    SetLogLevel(LogLevel::kInfo);
+    store_.reset();
+    if (mounted_) umount2(path_.c_str(), MNT_DETACH);
+    for (const auto& entry : fs::directory_iterator(fs::path(path_).parent_path())) {
+      if (entry.path().string().starts_with(path_ + ".damaged-")) fs::remove_all(entry.path());
+    }
+  }
+
+  std::string Segment() {
+    for (const auto& file : fs::directory_iterator(path_ + "/segments")) return file.path();
+    return "";
+  }
+  // Every block of the sequence that the store knows has the right bytes. Returns how many.
+  size_t CheckAll(const std::vector<uint32_t>& tokens, size_t bytes = 20'000) {
+    size_t good = 0;
+    for (const PlannedBlock& block : Plan(tokens).blocks) {
+      const auto data = store_->Read(block.id);
+      if (!data.ok()) break;
+      EXPECT_EQ(data->view(), Data(block.id, bytes));
+      ++good;
+    }
+    return good;
+  }
+  bool MountTmpfs(const char* options) {
+    if (mount("tmpfs", path_.c_str(), "tmpfs", 0, options) != 0) return false;
+    mounted_ = true;
+    return true;
+  }
+
+  bool mounted_ = false;
+};
+
+TEST_F(BlockStoreFaultTest, AFullDriveKeepsWhatIsThere) {
+  if (!MountTmpfs("size=3m")) GTEST_SKIP() << "mounting needs root";
+  Open();
+  absl::Status status;
+  uint32_t saved = 0;
+  for (; status.ok() && saved < 100; ++saved) {
+    status = SaveAll(*store_, root_, Tokens(kBlock, 1000 * saved), 100'000);
+    if (status.ok()) status = store_->Commit();
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_TRUE(store_->status().degraded);
+  EXPECT_NE(store_->status().degraded_reason.find("No space"), std::string::npos)
+      << store_->status().degraded_reason;
+  ASSERT_GT(saved, 10u);
+  for (uint32_t i = 0; i + 1 < saved; ++i) {
+    EXPECT_EQ(CheckAll(Tokens(kBlock, 1000 * i), 100'000), 1u) << i;
+  }
+  // Room again: the same store goes on.
+  std::vector<BlockId> some;
+  for (uint32_t i = 0; i < 5; ++i) some.push_back(Plan(Tokens(kBlock, 1000 * i)).blocks[0].id);
+  EXPECT_EQ(store_->Delete(some), 5u);
+  EXPECT_TRUE(SaveAll(*store_, root_, Tokens(kBlock, 777), 100'000).ok());
+  EXPECT_TRUE(store_->Commit().ok());
+  EXPECT_FALSE(store_->status().degraded);
+  Open();
+  EXPECT_EQ(CheckAll(Tokens(kBlock, 777), 100'000), 1u);
+  EXPECT_EQ(CheckAll(Tokens(kBlock, 9000), 100'000), 1u);
+}
+
+// Without root: the kernel refuses to let any file grow beyond a limit.
+TEST_F(BlockStoreFaultTest, RefusedWritesAreReportedAndNothingIsTorn) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    signal(SIGXFSZ, SIG_IGN);
+    Open();
+    SaveAll(Tokens(16));
+    if (!store_->Commit().ok()) _exit(1);
+    const rlimit limit{40 * kAlign, 40 * kAlign};  // in the middle of a block
+    setrlimit(RLIMIT_FSIZE, &limit);
+    absl::Status status;
+    for (uint32_t i = 1; status.ok() && i < 20; ++i) {
+      status = SaveAll(*store_, root_, Tokens(kBlock, 1000 * i));
+    }
+    if (status.code() != absl::StatusCode::kResourceExhausted) _exit(2);
+    if (!store_->status().degraded) _exit(3);
+    if (CheckAll(Tokens(16)) != 4) _exit(4);
+    _exit(0);
+  }
+  int result = 0;
+  ASSERT_EQ(waitpid(child, &result, 0), child);
+  ASSERT_TRUE(WIFEXITED(result));
+  ASSERT_EQ(WEXITSTATUS(result), 0);
+  Open();
+  EXPECT_EQ(CheckAll(Tokens(16)), 4u);
+  EXPECT_EQ(store_->status().damaged_blocks, 0u);
+}
+
+TEST_F(BlockStoreFaultTest, AReadOnlyFolderIsServedFrom) {
+  if (!MountTmpfs("size=16m")) GTEST_SKIP() << "mounting needs root";
+  Open();
+  SaveAll(Tokens(16));
+  ASSERT_TRUE(store_->PutProfile("experts", "learned").ok());
+  store_.reset();
+  ASSERT_EQ(mount("", path_.c_str(), "", MS_REMOUNT | MS_RDONLY, ""), 0);
+  Open();
+  EXPECT_EQ(CheckAll(Tokens(16)), 4u);
+  EXPECT_EQ(*store_->GetProfile("experts"), "learned");
+  EXPECT_TRUE(store_->status().degraded);
+  EXPECT_NE(store_->status().degraded_reason.find(path_), std::string::npos);
+  EXPECT_FALSE(SaveAll(*store_, root_, Tokens(16, 100)).ok());
+  EXPECT_EQ(Plan(Tokens(16, 100)).reused_tokens, 0u);
+  EXPECT_FALSE(store_->PutProfile("experts", "more").ok());
+  store_.reset();
+  ASSERT_EQ(mount("", path_.c_str(), "", MS_REMOUNT, ""), 0);
+  Open();
+  EXPECT_FALSE(store_->status().degraded);
+  EXPECT_EQ(CheckAll(Tokens(16)), 4u);
+}
+
+TEST_F(BlockStoreFaultTest, AFolderThatCannotBeMadeIsNamed) {
+  std::ofstream(path_ + "/file") << "x";
+  BlockStore::Options options;
+  options.path = path_ + "/file/kv";
+  const absl::Status status = TryOpen(options);
+  EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_NE(status.message().find(options.path), absl::string_view::npos);
+}
+
+TEST_F(BlockStoreFaultTest, ClockJumpsDoNotTurnTheOrderAround) {
+  uint64_t clock = 1'000'000'000;
+  BlockStore::Options options;
+  options.budget_bytes = 6 * 24'576;
+  options.now_ms = [&] { return clock; };
+  ASSERT_TRUE(TryOpen(options).ok());
+  SaveAll(Tokens(8, 0));
+  clock = 1000;  // a drained battery: 1970
+  SaveAll(Tokens(8, 100));
+  SaveAll(Tokens(8, 200));
+  SaveAll(Tokens(8, 300));
+  EXPECT_EQ(Plan(Tokens(8, 0)).reused_tokens, 0u) << "the oldest, whatever the clock said";
+  EXPECT_EQ(Plan(Tokens(8, 300)).reused_tokens, 8u);
+  ASSERT_TRUE(TryOpen(options).ok());
+  SaveAll(Tokens(8, 400));
+  EXPECT_EQ(Plan(Tokens(8, 100)).reused_tokens, 0u);
+  EXPECT_EQ(Plan(Tokens(8, 400)).reused_tokens, 8u);
+}
+
+// One flipped bit at places of every kind, in every file: see which blocks are lost.
+TEST_F(BlockStoreFaultTest, FlippedBitsAreNeverServed) {
+  constexpr uint32_t kBlocks = 12;
+  Open();
+  SaveAll(Tokens(4 * kBlocks));
+  store_.reset();
+  Open();  // the log has become a table
+  SaveAll(Tokens(4 * kBlocks, 1000));
+  store_.reset();
+  const std::string original = path_ + ".original";
+  fs::copy(path_, original, fs::copy_options::recursive);
+  std::vector<std::string> files;
+  for (const auto& file : fs::recursive_directory_iterator(original)) {
+    if (file.is_regular_file() && file.file_size() > 0 && file.path().filename() != "LOG" &&
+        !file.path().filename().string().starts_with("LOG.old")) {
+      files.push_back(fs::relative(file.path(), original).string());
+    }
+  }
+  std::mt19937_64 random(5);
+  size_t complete = 0;
+  size_t tries = 0;
+  for (const std::string& name : files) {
+    const bool segment = name.ends_with(".segment");
+    for (int i = 0; i < (segment ? 24 : 12); ++i, ++tries) {
+      fs::remove_all(path_);
+      fs::copy(original, path_, fs::copy_options::recursive);
+      const uint64_t size = fs::file_size(path_ + "/" + name);
+      uint64_t at = random() % size;
+      // In segments a third each: header, description, data.
+      if (segment && i % 3 == 0) at = at / 24'576 * 24'576 + random() % 64;
+      if (segment && i % 3 == 1) at = at / 24'576 * 24'576 + 64 + random() % 120;
+      {
+        std::fstream file(path_ + "/" + name, std::ios::in | std::ios::out | std::ios::binary);
+        file.seekg(static_cast<std::streamoff>(at));
+        const int byte = file.get();
+        file.seekp(static_cast<std::streamoff>(at));
+        file.put(static_cast<char>(byte ^ (1 << random() % 8)));
+      }
+      Open();
+      ASSERT_NE(store_, nullptr) << name << " byte " << at;
+      const size_t a = CheckAll(Tokens(4 * kBlocks));
+      const size_t b = CheckAll(Tokens(4 * kBlocks, 1000));
+      if (a + b == 2 * kBlocks) ++complete;
+      if (segment && i % 3 != 2) {
+        EXPECT_EQ(a + b, 2 * kBlocks) << name << ": the index knows " << at;
+      }
+      // What was lost can be saved again.
+      SaveAll(Tokens(4 * kBlocks));
+      SaveAll(Tokens(4 * kBlocks, 1000));
+      EXPECT_EQ(CheckAll(Tokens(4 * kBlocks)), kBlocks) << name << " byte " << at;
+      EXPECT_EQ(CheckAll(Tokens(4 * kBlocks, 1000)), kBlocks) << name << " byte " << at;
+      store_.reset();
+      for (const auto& entry : fs::directory_iterator(fs::path(path_).parent_path())) {
+        if (entry.path().string().starts_with(path_ + ".damaged-")) fs::remove_all(entry.path());
+      }
+    }
+  }
+  fs::remove_all(original);
+  EXPECT_GT(complete, tries / 2) << "most damage costs no block: the segments have it all";
+}
+
+TEST_F(BlockStoreFaultTest, AnIndexThatIsGoneIsMadeAgain) {
+  Open();
+  SaveAll(Tokens(16));
+  store_.reset();
+  for (const auto& file : fs::directory_iterator(path_)) {
+    if (file.path().filename().string().starts_with("MANIFEST")) {
+      std::ofstream(file.path(), std::ios::trunc) << "this is no manifest";
+    }
+  }
+  Open();
+  EXPECT_EQ(CheckAll(Tokens(16)), 4u);
+  int aside = 0;
+  for (const auto& entry : fs::directory_iterator(fs::path(path_).parent_path())) {
+    aside += entry.path().string().starts_with(path_ + ".damaged-") ? 1 : 0;
+  }
+  EXPECT_EQ(aside, 1);
+  store_.reset();
+  for (const auto& file : fs::directory_iterator(path_)) {
+    if (file.is_regular_file()) fs::remove(file.path());
+  }
+  Open();
+  EXPECT_EQ(CheckAll(Tokens(16)), 4u) << "somebody deleted it";
+}
+
+TEST_F(BlockStoreFaultTest, SegmentsThatAreGoneAreForgotten) {
+  Open();
+  SaveAll(Tokens(16));
+  store_.reset();
+  fs::remove(Segment());
+  Open();
+  EXPECT_EQ(Plan(Tokens(16)).reused_tokens, 0u);
+  EXPECT_EQ(store_->status().blocks, 0u);
+  SaveAll(Tokens(16));
+  EXPECT_EQ(CheckAll(Tokens(16)), 4u);
+}
+
+TEST_F(BlockStoreFaultTest, DeletedTextDoesNotComeBackWithARebuiltIndex) {
+  for (const bool punch : {true, false}) {
+    BlockStore::Options options;
+    options.budget_bytes = 1 << 30;
+    options.punch_holes = punch;
+    ASSERT_TRUE(TryOpen(options).ok());
+    SaveAll(Tokens(16));
+    SaveAll(Tokens(16, 100));
+    ASSERT_TRUE(store_->Commit().ok());
+    std::vector<BlockId> ids;
+    for (const PlannedBlock& block : Plan(Tokens(16)).blocks) ids.push_back(block.id);
+    EXPECT_EQ(store_->Delete(ids), 4u);
+    store_.reset();
+    for (const auto& file : fs::directory_iterator(path_)) {
+      if (file.is_regular_file()) fs::remove(file.path());
+    }
+    ASSERT_TRUE(TryOpen(options).ok());
+    EXPECT_EQ(Plan(Tokens(16)).reused_tokens, 0u);
+    EXPECT_EQ(CheckAll(Tokens(16, 100)), 4u);
+    store_->DeleteAll();
+  }
+}
+
+// Two of each: gateways that plan, computes that save the same conversations.
+TEST_F(BlockStoreFaultTest, TwoComputesSaveTheSameBlocks) {
+  Open();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 2; ++t) {
+    threads.emplace_back([&] {
+      for (uint32_t i = 0; i < 30; ++i) {
+        ASSERT_TRUE(SaveAll(*store_, root_, Tokens(16, 100 * i)).ok());
+        ASSERT_TRUE(store_->Commit().ok());
+      }
+    });
+    threads.emplace_back([&] {
+      for (uint32_t i = 0; i < 60; ++i) CheckAll(Tokens(16, 100 * (i % 30)));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(store_->status().blocks, 120u);
+  EXPECT_EQ(store_->status().saved_blocks, 120u);
+  EXPECT_EQ(store_->status().written_bytes, store_->status().bytes) << "each was written once";
+}
+
+// A child saves, reads, evicts and collects until it is killed, 100 times. It reports each
+// conversation that was committed; the newest of them are within the budget and must be there.
+TEST_F(BlockStoreFaultTest, KilledAHundredTimes) {
+  constexpr uint64_t kBudget = 60 * 24'576;
+  constexpr uint32_t kKept = 8;  // conversations of 4 blocks that the budget certainly holds
+  std::mt19937 random(17);
+  std::vector<uint32_t> committed;
+  uint32_t next = 0;
+  for (int round = 0; round < 100; ++round) {
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      BlockStore::Options options;
+      options.path = path_;
+      options.budget_bytes = kBudget;
+      options.segment_bytes = 10 * 24'576;
+      options.punch_holes = round % 2 == 0;
+      auto store = BlockStore::Open(options);
+      if (!store.ok()) _exit(1);
+      for (uint32_t n = next;; ++n) {
+        if (!SaveAll(**store, root_, Tokens(16, 100 * n)).ok()) _exit(2);
+        if (!(*store)->Commit().ok()) _exit(3);
+        if (write(ends[1], &n, sizeof(n)) != sizeof(n)) _exit(4);
+        if (n % 7 == 0) (*store)->CollectGarbage();
+      }
+    }
+    close(ends[1]);
+    uint32_t n = 0;
+    // Not before it has opened; then at any moment.
+    if (read(ends[0], &n, sizeof(n)) == sizeof(n)) committed.push_back(n);
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 15'000));
+    kill(child, SIGKILL);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the child failed by itself: " << WEXITSTATUS(status);
+    while (read(ends[0], &n, sizeof(n)) == sizeof(n)) committed.push_back(n);
+    close(ends[0]);
+    ASSERT_FALSE(committed.empty());
+    next = committed.back() + 2;
+    Open(kBudget);
+    ASSERT_NE(store_, nullptr);
+    EXPECT_EQ(store_->status().damaged_blocks, 0u);
+    EXPECT_LE(store_->status().disk_bytes, kBudget);
+    const size_t first = committed.size() - std::min<size_t>(committed.size(), kKept);
+    for (size_t i = first; i < committed.size(); ++i) {
+      ASSERT_EQ(CheckAll(Tokens(16, 100 * committed[i])), 4u) << "round " << round;
+    }
+    for (uint32_t old = 0; old < next; old += 3) CheckAll(Tokens(16, 100 * old));
+    EXPECT_EQ(store_->status().damaged_blocks, 0u);
+    store_.reset();
+  }
+}
+
+}  // namespace
+}  // namespace strata::kvstore
