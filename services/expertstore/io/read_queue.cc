@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <iterator>
 #include <utility>
 
@@ -11,6 +12,14 @@
 namespace strata::expertstore {
 
 using shm::Priority;
+
+namespace {
+
+uint64_t NowNs() {
+  return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+}  // namespace
 
 ReadQueue::ReadQueue(ReadEngine& engine, ModelFiles& files, Options options)
     : engine_(engine), files_(files), options_(options), flying_(engine.depth()) {
@@ -98,7 +107,7 @@ void ReadQueue::Start(const Slice& slice) {
   free_tags_.pop_back();
   flying_[tag] = slice;
   flying_[tag].direct = files_.direct(slice.file);
-  ++in_flight_;
+  if (in_flight_++ == 0) reading_since_ = NowNs();
   ++reads_;
   if (slice.background) ++background_in_flight_;
   loads_.find(slice.load)->second.begun = true;
@@ -114,7 +123,7 @@ void ReadQueue::Reap(std::vector<Outcome>* outcomes) {
       const auto tag = static_cast<uint32_t>(results[i].tag);
       const Slice slice = flying_[tag];
       free_tags_.push_back(tag);
-      --in_flight_;
+      if (--in_flight_ == 0) reading_ns_ += NowNs() - reading_since_;
       if (slice.background) --background_in_flight_;
       Finish(slice, results[i].result);
     }

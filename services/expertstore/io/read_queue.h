@@ -65,6 +65,8 @@ class ReadQueue {
   uint64_t bytes_read() const { return bytes_read_; }
   uint64_t errors() const { return errors_; }  // failed attempts
   uint64_t reads() const { return reads_; }    // slices handed to the engine
+  // Time with at least one read in flight, as of the last moment without one.
+  uint64_t reading_ns() const { return reading_ns_; }
 
  private:
   struct Slice {
@@ -110,6 +112,8 @@ class ReadQueue {
   uint64_t bytes_read_ = 0;
   uint64_t errors_ = 0;
   uint64_t reads_ = 0;
+  uint64_t reading_ns_ = 0;
+  uint64_t reading_since_ = 0;  // while a read is in flight
 };
 
 }  // namespace strata::expertstore

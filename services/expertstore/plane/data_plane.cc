@@ -315,6 +315,7 @@ DataPlaneStatus DataPlane::StatusNow() const {
   status.experts = plan_.experts;
   status.counts = residency_->counts();
   status.bytes_read = reads_->bytes_read();
+  status.reading_ns = reads_->reading_ns();
   status.read_errors = reads_->errors();
   status.reads_in_flight = reads_->in_flight();
   status.reads_waiting = reads_->waiting();

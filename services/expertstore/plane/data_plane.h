@@ -58,6 +58,7 @@ struct DataPlaneStatus {
   uint64_t experts = 0;
   ResidencyCounts counts;
   uint64_t bytes_read = 0;
+  uint64_t reading_ns = 0;  // time with reads in flight
   uint64_t read_errors = 0;
   uint32_t reads_in_flight = 0;
   uint32_t reads_waiting = 0;
