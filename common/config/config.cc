@@ -116,6 +116,7 @@ absl::Status FillDefaults(v1::Config& config) {
   if (compute.spin_us() == 0) compute.set_spin_us(2000);
   if (compute.prompt_routing().empty()) compute.set_prompt_routing("auto");
   if (compute.prompt_routing_bound() == 0) compute.set_prompt_routing_bound(0.15F);
+  if (compute.prompt_routing_budget() == 0) compute.set_prompt_routing_budget(0.10F);
 
   v1::ExpertStoreConfig& expertstore = *config.mutable_expertstore();
   if (expertstore.queue_depth() == 0) expertstore.set_queue_depth(32);
@@ -146,6 +147,11 @@ absl::Status FillDefaults(v1::Config& config) {
   if (!(compute.prompt_routing_bound() > 0 && compute.prompt_routing_bound() <= 1)) {
     return absl::InvalidArgumentError(
         absl::StrCat("compute.prompt_routing_bound: ", compute.prompt_routing_bound(),
+                     " is not a share above 0 and at most 1"));
+  }
+  if (!(compute.prompt_routing_budget() > 0 && compute.prompt_routing_budget() <= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("compute.prompt_routing_budget: ", compute.prompt_routing_budget(),
                      " is not a share above 0 and at most 1"));
   }
   STRATA_RETURN_IF_ERROR(

@@ -2,11 +2,11 @@
 //
 //   prompt_routing_bench --model=FILE --text=FILE [--percent=25] [--prompt=512] [--texts=8]
 //
-// Reads pieces of the text as prompts with each rule, then 64 tokens that follow with normal
-// routing, all on an arena of `percent` of the experts that was filled by reading other pieces.
-// Prints, against FULL: the divergence KL(FULL || rule) of the distributions at these 64 positions
-// (nats), how often the most likely token is the same, perplexity of the 64 tokens, bytes read for
-// the prompt.
+// Special tokens written out in the text count as such, so it may be a file of chats. Reads pieces
+// of it as prompts with each rule, then 64 tokens that follow with normal routing, all on an arena
+// of `percent` of the experts that was filled by reading other pieces. Prints, against FULL: the
+// divergence KL(FULL || rule) of the distributions at these 64 positions (nats), how often the most
+// likely token is the same, perplexity of the 64 tokens, bytes read for the prompt.
 #include <unistd.h>
 
 #include <algorithm>
@@ -163,7 +163,7 @@ absl::Status Main() {
   STRATA_ASSIGN_OR_RETURN(const auto tokenizer, tokenizer::Tokenizer::FromGguf(file->metadata()));
   std::stringstream text;
   text << std::ifstream(absl::GetFlag(FLAGS_text)).rdbuf();
-  const std::vector<uint32_t> tokens = tokenizer->Encode(text.str(), /*parse_special=*/false);
+  const std::vector<uint32_t> tokens = tokenizer->Encode(text.str(), /*parse_special=*/true);
   const uint32_t prompt = absl::GetFlag(FLAGS_prompt);
   const size_t piece = prompt + kAfter;
   const size_t texts = std::min<size_t>(absl::GetFlag(FLAGS_texts), tokens.size() / piece);
@@ -174,13 +174,20 @@ absl::Status Main() {
   const int64_t vocab = model->info().vocab_size;
   const auto rows = static_cast<int>(piece);
 
-  std::array<Row, 6> table = {
-      Row{"FULL", {PromptRouting::kFull, 0}, {}, 0, 0, 0, 0, {}},
-      Row{"GUARDED .05", {PromptRouting::kGuarded, .05F}, {}, 0, 0, 0, 0, {}},
-      Row{"GUARDED .15", {PromptRouting::kGuarded, .15F}, {}, 0, 0, 0, 0, {}},
-      Row{"GUARDED .30", {PromptRouting::kGuarded, .30F}, {}, 0, 0, 0, 0, {}},
-      Row{"GUARDED .50", {PromptRouting::kGuarded, .50F}, {}, 0, 0, 0, 0, {}},
-      Row{"RESIDENT", {PromptRouting::kResident, 0}, {}, 0, 0, 0, 0, {}}};
+  std::vector<Row> table = {Row{"FULL", {PromptRouting::kFull, 0, 1}, {}, 0, 0, 0, 0, {}}};
+  for (const float bound : {.05F, .15F, .30F}) {
+    for (const float budget : {.05F, .10F, .20F, .40F, 1.0F}) {
+      table.push_back({absl::StrFormat("GUARDED %.2f, budget %.2f", bound, budget),
+                       {PromptRouting::kGuarded, bound, budget},
+                       {},
+                       0,
+                       0,
+                       0,
+                       0,
+                       {}});
+    }
+  }
+  table.push_back({"RESIDENT", {PromptRouting::kResident, 0, 1}, {}, 0, 0, 0, 0, {}});
   for (size_t t = 0; t < texts; ++t) {
     const auto part = std::span(tokens).subspan(t * piece, piece);
     const auto other = std::span(tokens).subspan((t + 1) % texts * piece, piece);

@@ -80,11 +80,13 @@ class Tiered {
     v1::Usage usage;
   };
   Answer Generate(std::span<const uint32_t> prompt, uint32_t tokens, v1::PromptRouting routing,
-                  float bound = 0) {
+                  float bound = 0, float budget = 0, uint32_t resumed = 0) {
     auto sink = std::make_shared<CollectingSink>();
     v1::GenerateRequest request = Request(prompt, tokens);
     request.set_prompt_routing(routing);
     request.set_prompt_routing_bound(bound);
+    request.set_prompt_routing_budget(budget);
+    request.set_resumed_tokens(resumed);
     EXPECT_TRUE(engine().Generate(std::move(request), sink).ok());
     EXPECT_TRUE(sink->Wait().ok());
     return {sink->tokens(), sink->finish().usage()};
@@ -131,7 +133,8 @@ TEST(PromptRouting, GuardedIsTheDefaultAndReadsLessTheLooserTheBound) {
   for (const float bound : {0.02F, 0.15F, 0.9F}) {
     Tiered tiered("guarded", 25);
     const uint64_t before = tiered.bytes_read();
-    const Tiered::Answer answer = tiered.Generate(prompt, 1, v1::PROMPT_ROUTING_UNSPECIFIED, bound);
+    const Tiered::Answer answer =
+        tiered.Generate(prompt, 1, v1::PROMPT_ROUTING_UNSPECIFIED, bound, /*budget=*/1);
     const uint64_t bytes = tiered.bytes_read() - before;
     EXPECT_EQ(answer.usage.prompt_routing(), v1::GUARDED);
     EXPECT_LT(bytes, last_bytes) << bound;
@@ -140,6 +143,35 @@ TEST(PromptRouting, GuardedIsTheDefaultAndReadsLessTheLooserTheBound) {
     last_bytes = bytes;
     last_kept = answer.usage.kept_router_mass();
   }
+}
+
+TEST(PromptRouting, GuardedReadsATenthOfFullByDefault) {
+  const std::vector<uint32_t> prompt = Text(600);
+  uint64_t bytes[2];
+  for (const v1::PromptRouting routing : {v1::FULL, v1::GUARDED}) {
+    Tiered tiered("budget", 25);
+    const uint64_t before = tiered.bytes_read();
+    tiered.Generate(prompt, 1, routing);
+    bytes[routing == v1::GUARDED ? 1 : 0] = tiered.bytes_read() - before;
+  }
+  EXPECT_GT(bytes[1], 0u);
+  EXPECT_LE(bytes[1] * 10, bytes[0]);
+}
+
+// What an answer had generated before compute died is read again as it was: with normal routing.
+TEST(PromptRouting, OnlyTheOriginalPromptOfAResumedAnswerIsRestricted) {
+  const std::vector<uint32_t> text = Text(160);
+  v1::ComputeConfig config = SmallConfig();
+  config.set_chunk_tokens(64);  // the border lies inside a chunk
+  Tiered tiered("resumed", 25, config);
+  const Tiered::Answer answer = tiered.Generate(text, 61, v1::RESIDENT, 0, 0, /*resumed=*/60);
+  EXPECT_EQ(answer.usage.prompt_tokens(), 100u);
+  EXPECT_EQ(answer.usage.routed_choices(), 100u * 6 * 2);
+  EXPECT_GT(answer.usage.substituted_choices(), 0u);
+  // With nothing of the original prompt left to restrict, it is as if FULL had been asked for.
+  const Tiered::Answer all = tiered.Generate(text, 170, v1::RESIDENT, 0, 0, /*resumed=*/160);
+  EXPECT_EQ(all.usage.routed_choices(), 0u);
+  EXPECT_EQ(all.tokens, tiered.Generate(text, 170, v1::FULL, 0, 0, /*resumed=*/160).tokens);
 }
 
 TEST(PromptRouting, EverythingInMemoryIsReadInFullByDefault) {

@@ -27,6 +27,7 @@ struct EngineOptions {
   // guarded.
   std::optional<PromptRouting> prompt_routing;
   float prompt_routing_bound = 0.15F;
+  float prompt_routing_budget = 0.10F;
 };
 
 struct EngineStatus {

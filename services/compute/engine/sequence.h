@@ -59,6 +59,8 @@ struct Sequence {
 
   bool scoring() const { return score_sink != nullptr; }
   int total() const { return static_cast<int>(tokens.size()); }
+  // Position of the first generated token, by this run or the one that it resumes.
+  int answer_start() const { return prompt_tokens - static_cast<int>(request.resumed_tokens()); }
   // Tokens before which all K/V exist.
   int frontier() const {
     return splice.next_unread < splice.unread.size() ? splice.unread[splice.next_unread] : computed;

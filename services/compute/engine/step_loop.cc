@@ -230,6 +230,8 @@ void StepLoop::ChooseRouting(Sequence& sequence) const {
   }
   sequence.routing.bound = request.prompt_routing_bound() > 0 ? request.prompt_routing_bound()
                                                               : options_.prompt_routing_bound;
+  sequence.routing.budget = request.prompt_routing_budget() > 0 ? request.prompt_routing_budget()
+                                                                : options_.prompt_routing_budget;
   if (sequence.routing.mode == PromptRouting::kGuarded) {
     const ModelInfo& info = parts_.model->info();
     sequence.unmet.assign(static_cast<size_t>(info.layers) * static_cast<size_t>(info.experts), 0);
@@ -255,6 +257,14 @@ void StepLoop::PromoteUnmet(Sequence& sequence) {
   parts_.experts->Promote(wanted);
 }
 
+void StepLoop::CutAtAnswer(ScheduledRow& chunk) {
+  const Sequence& sequence = *Find(chunk.sequence);
+  if (sequence.routing.mode == PromptRouting::kFull) return;
+  int before = 0;
+  while (before < chunk.count && sequence.NextPosition(before) < sequence.answer_start()) ++before;
+  if (before > 0) chunk.count = before;
+}
+
 void StepLoop::RunPlan(const StepPlan& wanted) {
   StepPlan plan = wanted;
   if (plan.chunk) {
@@ -267,6 +277,7 @@ void StepLoop::RunPlan(const StepPlan& wanted) {
       if (plan.empty()) return;
     }
   }
+  if (plan.chunk) CutAtAnswer(*plan.chunk);
   absl::Status status = RunRows(plan);
   if (status.ok()) return;
   // An expert could not be read. Only requests whose tokens are routed to it have to fail: run each
@@ -323,7 +334,10 @@ absl::Status StepLoop::RunRows(const StepPlan& plan) {
             .x = {},
             .cos_sin = {}};
   Sequence* const reading = plan.chunk ? Find(plan.chunk->sequence) : nullptr;
-  if (reading != nullptr) {
+  // Rows of an answer that is resumed are routed as they were when it was generated.
+  if (reading != nullptr && reading->NextPosition(0) >= reading->answer_start()) {
+    step.first_prompt_row = step.rows();
+  } else if (reading != nullptr) {
     step.prompt_rule = reading->routing;
     step.unmet = reading->unmet;
   }

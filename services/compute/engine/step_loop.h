@@ -52,6 +52,8 @@ class StepLoop {
   void ChooseRouting(Sequence& sequence) const;
   // Asks for the experts that the prompt wanted most and did not get.
   void PromoteUnmet(Sequence& sequence);
+  // Cuts a chunk where the original prompt of a resumed answer ends: what follows was generated.
+  void CutAtAnswer(ScheduledRow& chunk);
   void RunPlan(const StepPlan& wanted);
   // Forward and everything after it for the rows of one plan; on an error nothing has changed and
   // the same plan may be tried again.

@@ -66,18 +66,70 @@ void RestrictedRouter::FillUp(int k, std::span<const float> logits, std::span<ui
   }
 }
 
-void RestrictedRouter::Guard(float bound, std::span<const float> p, std::span<uint8_t> allowed,
-                             std::span<const int32_t> ids) {
-  const float full = MassOf(ids, p);
-  ChooseBest(static_cast<int>(ids.size()), p, allowed);
-  float kept = MassOf(best_, p);
-  for (const int32_t id : ids) {  // best first
-    if (full - kept <= bound * full) return;
-    const auto e = static_cast<size_t>(id);
-    if (allowed[e] != 0) continue;
-    allowed[e] = 1;
-    ChooseBest(static_cast<int>(ids.size()), p, allowed);
-    kept = MassOf(best_, p);
+void RestrictedRouter::Weigh(std::span<const float> p, std::span<const uint8_t> allowed,
+                             size_t used, Loser* loser) {
+  ChooseBest(static_cast<int>(used), p, allowed);
+  loser->kept = MassOf(best_, p);
+  loser->weakest = p[static_cast<size_t>(best_.back())];
+}
+
+void RestrictedRouter::Guard(const RoutingRule& rule, size_t used, std::span<const float> logits,
+                             std::span<uint8_t> allowed, std::span<const int32_t> ids) {
+  const size_t experts = allowed.size();
+  const auto row = [&](size_t i) {
+    return std::span<const float>(guarded_p_).subspan(i * experts, experts);
+  };
+  const auto chosen = [&](size_t token) { return ids.subspan(token * used, used); };
+  losers_.clear();
+  guarded_p_.clear();
+  missing_.assign(experts, 0);
+  for (size_t t = 0; t * used < ids.size(); ++t) {
+    if (AllAllowed(chosen(t), allowed)) continue;
+    for (const int32_t e : chosen(t)) missing_[static_cast<size_t>(e)] = 1;
+    const std::span<const float> p = Probabilities(logits.subspan(t * experts, experts));
+    const float full = MassOf(chosen(t), p);
+    if (!(full > 0)) continue;
+    for (const float value : p) guarded_p_.push_back(value / full);
+    Loser loser{t, 0, 0};
+    Weigh(row(losers_.size()), allowed, used, &loser);
+    if (1 - loser.kept > rule.bound) {
+      losers_.push_back(loser);
+    } else {
+      guarded_p_.resize(guarded_p_.size() - experts);
+    }
+  }
+  size_t missing = 0;
+  for (size_t e = 0; e < experts; ++e) missing += missing_[e] != 0 && allowed[e] == 0 ? 1 : 0;
+  auto left = std::max<size_t>(
+      1, static_cast<size_t>(static_cast<double>(rule.budget) * static_cast<double>(missing)));
+
+  // mass_[e] = what the losers would gain by e, kept up to date: a pick changes few of them.
+  mass_.assign(experts, 0);
+  const auto count = [&](size_t i, double sign) {
+    const Loser& loser = losers_[i];
+    if (1 - loser.kept <= rule.bound) return;
+    for (const int32_t id : chosen(loser.token)) {
+      const auto e = static_cast<size_t>(id);
+      if (allowed[e] == 0) mass_[e] += sign * (row(i)[e] - loser.weakest);
+    }
+  };
+  for (size_t i = 0; i < losers_.size(); ++i) count(i, 1);
+  for (; left > 0; --left) {
+    // Sums of rounded numbers: what is left of a gain that went away is no gain.
+    constexpr double kNothing = 1e-6;
+    const auto best =
+        static_cast<size_t>(std::max_element(mass_.begin(), mass_.end()) - mass_.begin());
+    if (mass_[best] < kNothing) return;
+    for (size_t i = 0; i < losers_.size(); ++i) {
+      if (row(i)[best] > losers_[i].weakest) count(i, -1);
+    }
+    mass_[best] = 0;
+    allowed[best] = 1;
+    for (size_t i = 0; i < losers_.size(); ++i) {
+      if (!(row(i)[best] > losers_[i].weakest)) continue;
+      Weigh(row(i), allowed, used, &losers_[i]);
+      count(i, 1);
+    }
   }
 }
 
@@ -88,13 +140,7 @@ void RestrictedRouter::Restrict(const RoutingRule& rule, int k, std::span<const 
   const size_t tokens = logits.size() / experts;
   const auto used = static_cast<size_t>(k);
   FillUp(k, logits, allowed);
-  if (rule.mode == PromptRouting::kGuarded) {
-    for (size_t t = 0; t < tokens; ++t) {
-      const std::span<const int32_t> chosen = ids.subspan(t * used, used);
-      if (AllAllowed(chosen, allowed)) continue;
-      Guard(rule.bound, Probabilities(logits.subspan(t * experts, experts)), allowed, chosen);
-    }
-  }
+  if (rule.mode == PromptRouting::kGuarded) Guard(rule, used, logits, allowed, ids);
   tally->choices += tokens * used;
   tally->decisions += tokens;
   for (size_t t = 0; t < tokens; ++t) {

@@ -6,9 +6,12 @@
 //
 //   FULL      A = all experts. The bits of the result do not depend on where experts lie.
 //   RESIDENT  A = the experts in memory.
-//   GUARDED   A = the experts in memory, and as few of the others as keep every token's loss within
-//             the bound: token by token, as long as R loses more, the best expert of F \ A joins A.
-//             What joined for one token is read anyway, so all tokens of the step may choose it.
+//   GUARDED   A = the experts in memory, and some that tokens miss who lose more than the bound: as
+//             long as there is such a token and the budget lasts, the expert joins A that saves
+//             these tokens most of their mass together. The budget is a share of the experts that
+//             FULL would read for this layer and step, at least one: the bound says for whom it is
+//             worth reading, the budget how much. With a budget of 1 every token keeps to the
+//             bound. What joined is read anyway, so all tokens of the step may choose it.
 //
 // Results of GUARDED and RESIDENT therefore depend on what is in memory, and so on what was asked
 // before: that is their nature, not an error. A token whose F lies in A keeps the router's choice
@@ -28,7 +31,8 @@ enum class PromptRouting { kFull, kGuarded, kResident };
 
 struct RoutingRule {
   PromptRouting mode = PromptRouting::kFull;
-  float bound = 0;  // GUARDED: of the loss
+  float bound = 0;   // GUARDED: of the loss
+  float budget = 1;  // GUARDED: share of the missing experts that may be read
 };
 
 // What restricted routing did. Sums over tokens and layers.
@@ -65,13 +69,24 @@ class RestrictedRouter {
   // Unnormalised p of one token: exp(logit - largest logit), 0 for what is not a number.
   std::span<const float> Probabilities(std::span<const float> logits);
   void FillUp(int k, std::span<const float> logits, std::span<uint8_t> allowed);
-  void Guard(float bound, std::span<const float> p, std::span<uint8_t> allowed,
-             std::span<const int32_t> ids);
+  // A token that loses more than the bound; its p divided by p(F) lies in guarded_p_.
+  struct Loser {
+    size_t token = 0;
+    float kept = 0;     // p(R) / p(F)
+    float weakest = 0;  // smallest of R
+  };
+  void Guard(const RoutingRule& rule, size_t used, std::span<const float> logits,
+             std::span<uint8_t> allowed, std::span<const int32_t> ids);
+  // Brings `loser` up to date with `allowed`.
+  void Weigh(std::span<const float> p, std::span<const uint8_t> allowed, size_t used, Loser* loser);
   // best_ = the k experts of `allowed` with the largest p, descending, lower index first.
   void ChooseBest(int k, std::span<const float> p, std::span<const uint8_t> allowed);
 
   std::vector<float> p_;
   std::vector<double> mass_;
+  std::vector<uint8_t> missing_;  // chosen by some token, not in memory
+  std::vector<Loser> losers_;
+  std::vector<float> guarded_p_;  // [losers, experts]
   std::vector<int32_t> best_;
 };
 

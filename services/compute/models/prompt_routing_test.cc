@@ -87,7 +87,7 @@ TEST(RestrictedRouter, ResidentTakesTheBestInMemory) {
     std::vector<uint8_t> allowed = RandomSet(random, 24, k + static_cast<int>(random() % 12));
     const std::vector<uint8_t> in_memory = allowed;
     RoutingTally tally;
-    router.Restrict({PromptRouting::kResident, 0}, k, after.logits, allowed, after.ids,
+    router.Restrict({PromptRouting::kResident, 0, 1}, k, after.logits, allowed, after.ids,
                     after.weights, &tally);
     EXPECT_EQ(allowed, in_memory) << "RESIDENT must not ask for anything";
     ExpectChoicesAreBestOf(before, after, in_memory);
@@ -120,7 +120,7 @@ TEST(RestrictedRouter, GuardedKeepsEveryTokenWithinTheBoundAndAsksForFew) {
       Layer after = before;
       std::vector<uint8_t> allowed = in_memory;
       RoutingTally tally;
-      router.Restrict({PromptRouting::kGuarded, bound}, k, after.logits, allowed, after.ids,
+      router.Restrict({PromptRouting::kGuarded, bound, 1}, k, after.logits, allowed, after.ids,
                       after.weights, &tally);
       ExpectChoicesAreBestOf(before, after, allowed);
       uint64_t asked = 0;
@@ -156,9 +156,51 @@ TEST(RestrictedRouter, GuardedAsksForTheBestMissingExpertsFirst) {
            {0.5F, {1, 0, 0, 1, 1, 1}}, {0.16F, {1, 1, 0, 1, 1, 1}}, {0.15F, {1, 1, 1, 1, 1, 1}}}) {
     Layer after = layer;
     std::vector<uint8_t> allowed = {0, 0, 0, 1, 1, 1};
-    router.Restrict({PromptRouting::kGuarded, bound}, 3, after.logits, allowed, after.ids,
+    router.Restrict({PromptRouting::kGuarded, bound, 1}, 3, after.logits, allowed, after.ids,
                     after.weights, &tally);
     EXPECT_EQ(allowed, want) << bound;
+  }
+}
+
+// The greedy choice under a budget, done the slow way: everything weighed anew for every pick.
+TEST(RestrictedRouter, GuardedSpendsItsBudgetOnWhatSavesMost) {
+  std::mt19937 random(5);
+  RestrictedRouter router;
+  for (int round = 0; round < 40; ++round) {
+    const int k = 2 + static_cast<int>(random() % 4);
+    const Layer before = RandomLayer(random, 12, 32, k);
+    const std::vector<uint8_t> in_memory = RandomSet(random, 32, 8);
+    int missing = 0;
+    for (int e = 0; e < 32; ++e) {
+      missing += in_memory[static_cast<size_t>(e)] == 0 &&
+                 std::count(before.ids.begin(), before.ids.end(), e) > 0;
+    }
+    for (const float budget : {0.01F, 0.1F, 0.3F}) {
+      std::vector<uint8_t> want = in_memory;
+      for (int left = std::max(1, static_cast<int>(budget * static_cast<float>(missing))); left > 0;
+           --left) {
+        std::vector<double> gain(32, 0.0);
+        for (int t = 0; t < before.tokens(); ++t) {
+          const std::vector<int32_t> now = before.Best(t, want);
+          const double full = before.Mass(t, before.Chosen(t));
+          if (1 - before.Mass(t, now) / full <= 0.1) continue;
+          for (const int32_t e : before.Chosen(t)) {
+            if (want[static_cast<size_t>(e)] != 0) continue;
+            gain[static_cast<size_t>(e)] += (before.P(t, e) - before.P(t, now.back())) / full;
+          }
+        }
+        const auto best = std::max_element(gain.begin(), gain.end());
+        if (*best == 0) break;
+        want[static_cast<size_t>(best - gain.begin())] = 1;
+      }
+      Layer after = before;
+      std::vector<uint8_t> allowed = in_memory;
+      RoutingTally tally;
+      router.Restrict({PromptRouting::kGuarded, 0.1F, budget}, k, after.logits, allowed, after.ids,
+                      after.weights, &tally);
+      EXPECT_EQ(allowed, want) << "budget " << budget;
+      ExpectChoicesAreBestOf(before, after, want);
+    }
   }
 }
 
@@ -170,7 +212,7 @@ TEST(RestrictedRouter, ChoicesInMemoryKeepTheirBits) {
   const std::vector<float> weights = after.weights;
   std::vector<uint8_t> allowed(16, 1);
   RoutingTally tally;
-  RestrictedRouter().Restrict({PromptRouting::kResident, 0}, 4, after.logits, allowed, after.ids,
+  RestrictedRouter().Restrict({PromptRouting::kResident, 0, 1}, 4, after.logits, allowed, after.ids,
                               after.weights, &tally);
   EXPECT_EQ(after.ids, before.ids);
   EXPECT_EQ(after.weights, weights);
@@ -192,7 +234,7 @@ TEST(RestrictedRouter, AColdLayerGetsTheExpertsWithTheMostMass) {
   allowed[5] = 1;
   mass[5] = -1;
   RoutingTally tally;
-  RestrictedRouter().Restrict({PromptRouting::kResident, 0}, 4, after.logits, allowed, after.ids,
+  RestrictedRouter().Restrict({PromptRouting::kResident, 0, 1}, 4, after.logits, allowed, after.ids,
                               after.weights, &tally);
   std::vector<uint8_t> want(16, 0);
   want[5] = 1;
@@ -211,7 +253,7 @@ TEST(RestrictedRouter, LogitsThatAreNoNumbersStillGiveDifferentExperts) {
   std::vector<float> weights = {0, 0, 0};
   std::vector<uint8_t> allowed = {0, 0, 0, 1, 1, 0, 1, 1};
   RoutingTally tally;
-  RestrictedRouter().Restrict({PromptRouting::kGuarded, 0.15F}, 3, logits, allowed, ids, weights,
+  RestrictedRouter().Restrict({PromptRouting::kGuarded, 0.15F, 1}, 3, logits, allowed, ids, weights,
                               &tally);
   EXPECT_EQ(ids, (std::vector<int32_t>{3, 4, 6}));
 }

@@ -48,6 +48,7 @@ class Choice {
     generate.set_min_tokens(plan_.min_tokens);
     generate.set_prompt_routing(plan_.prompt_routing);
     generate.set_prompt_routing_bound(plan_.prompt_routing_bound);
+    generate.set_prompt_routing_budget(plan_.prompt_routing_budget);
     generate.set_logprobs(plan_.logprobs);
     generate.set_top_logprobs(plan_.top_logprobs);
     generate.set_save_state(true);

@@ -332,16 +332,20 @@ TEST(Chat, SpliceIsAskedForAndReported) {
 TEST(Chat, PromptRoutingReachesComputeAndItsUsageTheClient) {
   Gateway gateway([](const v1::GenerateRequest&) { return FakeEngine::Script{{65}}; }, {});
   const RawResponse response = gateway.Post(
-      "/v1/chat/completions", Body(R"("prompt_routing":"guarded","prompt_routing_bound":0.25)"));
+      "/v1/chat/completions",
+      Body(
+          R"("prompt_routing":"guarded","prompt_routing_bound":0.25,"prompt_routing_budget":0.5)"));
   EXPECT_EQ(response.status, 200);
   EXPECT_EQ(gateway.Post("/v1/chat/completions", Body(R"("prompt_routing":null)")).status, 200);
   const auto requests = gateway.engine().requests();
   ASSERT_EQ(requests.size(), 2u);
   EXPECT_EQ(requests[0].prompt_routing(), v1::GUARDED);
   EXPECT_EQ(requests[0].prompt_routing_bound(), 0.25F);
+  EXPECT_EQ(requests[0].prompt_routing_budget(), 0.5F);
   EXPECT_EQ(requests[1].prompt_routing(), v1::PROMPT_ROUTING_UNSPECIFIED);
-  for (const char* bad : {R"("prompt_routing":"none")", R"("prompt_routing_bound":0)",
-                          R"("prompt_routing_bound":1.5)", R"("prompt_routing":1)"}) {
+  for (const char* bad :
+       {R"("prompt_routing":"none")", R"("prompt_routing_bound":0)",
+        R"("prompt_routing_bound":1.5)", R"("prompt_routing_budget":0)", R"("prompt_routing":1)"}) {
     const RawResponse refused = gateway.Post("/v1/chat/completions", Body(bad));
     EXPECT_EQ(refused.status, 400) << bad;
     EXPECT_THAT(refused.body, HasSubstr("prompt_routing")) << bad;

@@ -45,6 +45,7 @@ constexpr FieldSpec kFields[] = {
     {"splice", kString},
     {"prompt_routing", kString},
     {"prompt_routing_bound", kNumber, 0.001, 1},
+    {"prompt_routing_budget", kNumber, 0.001, 1},
 };
 
 constexpr FieldSpec kStreamFields[] = {{"include_usage", kBool}};
@@ -125,6 +126,8 @@ std::optional<ApiError> ReadPromptRouting(const json::object& body, AnswerPlan* 
   const std::string name = GetString(body, "prompt_routing");
   const auto bound = GetNumber(body, "prompt_routing_bound");
   if (bound) plan->prompt_routing_bound = static_cast<float>(*bound);
+  const auto budget = GetNumber(body, "prompt_routing_budget");
+  if (budget) plan->prompt_routing_budget = static_cast<float>(*budget);
   if (name == "full") {
     plan->prompt_routing = v1::FULL;
   } else if (name == "guarded") {
