@@ -105,17 +105,44 @@ std::span<const BlockId> BlockIndex::Children(const BlockId& id) const {
   return {};
 }
 
-size_t BlockIndex::LongestStart(const BlockId& parent, std::span<const uint32_t> rest,
-                                state::Lineage least) const {
-  size_t longest = 0;
+BlockIndex::Start BlockIndex::LongestStart(const BlockId& parent, std::span<const uint32_t> rest,
+                                           state::Lineage least) const {
+  Start best;
+  uint64_t used = 0;
   for (const BlockId& child : Children(parent)) {
     const BlockRecord& record = nodes_.at(child).record;
     if (record.lineage > least) continue;
     const std::vector<uint32_t>& tokens = record.tokens;
     const auto differs = std::mismatch(tokens.begin(), tokens.end(), rest.begin(), rest.end());
-    longest = std::max(longest, static_cast<size_t>(differs.first - tokens.begin()));
+    const auto same = static_cast<size_t>(differs.first - tokens.begin());
+    if (same == 0 || std::pair(same, record.last_used_ms) <= std::pair(best.tokens, used)) continue;
+    best = {same, child};
+    used = record.last_used_ms;
   }
-  return longest;
+  return best;
+}
+
+BlockId BlockIndex::LastUsedEnd(BlockId id) const {
+  for (;;) {
+    std::optional<BlockId> next;
+    uint64_t used = 0;
+    for (const BlockId& child : Children(id)) {
+      const uint64_t at = nodes_.at(child).record.last_used_ms;
+      if (next && at <= used) continue;
+      next = child;
+      used = at;
+    }
+    if (!next) return id;
+    id = *next;
+  }
+}
+
+std::vector<BlockId> BlockIndex::Ends() const {
+  std::vector<BlockId> ids;
+  for (const auto& [id, node] : nodes_) {
+    if (node.children.empty()) ids.push_back(id);
+  }
+  return ids;
 }
 
 std::vector<BlockId> BlockIndex::All() const {

@@ -40,11 +40,19 @@ class BlockIndex final : public Corpus {
   // The leaf to drop next, other than `keep`; empty if everything left is pinned.
   std::optional<BlockId> NextVictim(const BlockId& keep = {}) const;
 
-  // How many tokens of `rest` some child of `parent` starts with; of children no less exact than
-  // `least`.
-  size_t LongestStart(const BlockId& parent, std::span<const uint32_t> rest,
-                      state::Lineage least) const;
+  // The child of `parent` that begins most like `rest`, of children no less exact than `least`; the
+  // one used last of several. None if no child shares a token.
+  struct Start {
+    size_t tokens = 0;
+    std::optional<BlockId> child;
+  };
+  Start LongestStart(const BlockId& parent, std::span<const uint32_t> rest,
+                     state::Lineage least) const;
 
+  // Where the conversations that go on behind this block were used last: the end of that one.
+  BlockId LastUsedEnd(BlockId id) const;
+  // Blocks that nothing continues: every conversation's last.
+  std::vector<BlockId> Ends() const;
   std::vector<BlockId> All() const;
 
   // Corpus: of exact blocks. State that a splice has touched is not moved a second time, errors

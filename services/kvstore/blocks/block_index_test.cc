@@ -73,10 +73,26 @@ TEST(BlockIndex, FindsWhereTokensDiffer) {
   index.Insert(Id(2), Record({}, 1, {1, 2, 9, 9}));
   index.Insert(Id(3), Record(Id(1), 1, {5, 6}));
   const uint32_t a[] = {1, 2, 9, 8, 7};
-  EXPECT_EQ(index.LongestStart({}, a, state::Lineage::kExact), 3u);
+  EXPECT_EQ(index.LongestStart({}, a, state::Lineage::kExact).tokens, 3u);
   const uint32_t b[] = {5};
-  EXPECT_EQ(index.LongestStart(Id(1), b, state::Lineage::kExact), 1u);
-  EXPECT_EQ(index.LongestStart(Id(2), b, state::Lineage::kExact), 0u);
+  EXPECT_EQ(index.LongestStart(Id(1), b, state::Lineage::kExact).tokens, 1u);
+  EXPECT_EQ(index.LongestStart(Id(2), b, state::Lineage::kExact).tokens, 0u);
+}
+
+TEST(BlockIndex, FindsTheConversationUsedLast) {
+  BlockIndex index;
+  index.Insert(Id(1), Record({}, 5, {1, 2}));
+  index.Insert(Id(2), Record(Id(1), 3, {3, 4}));
+  index.Insert(Id(3), Record(Id(1), 4, {3, 5}));
+  index.Insert(Id(4), Record(Id(3), 4, {6, 7}));
+  const uint32_t rest[] = {3, 9};
+  EXPECT_EQ(index.LongestStart(Id(1), rest, state::Lineage::kExact).child, Id(3));
+  index.Touch(Id(2), 9);
+  EXPECT_EQ(index.LongestStart(Id(1), rest, state::Lineage::kExact).child, Id(2));
+  EXPECT_EQ(index.LastUsedEnd(Id(1)), Id(2));
+  index.Touch(Id(3), 10);
+  EXPECT_EQ(index.LastUsedEnd(Id(1)), Id(4));
+  EXPECT_EQ(index.Ends().size(), 2u);
 }
 
 // Children may be loaded before their parents; random inserts and erases must keep bytes, leaves

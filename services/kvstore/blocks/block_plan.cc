@@ -10,34 +10,63 @@ namespace {
 
 // A use is written down only if the last one noted is older: plans touch hundreds of blocks.
 constexpr uint64_t kTouchResolutionMs = 60'000;
+// Tokens that a plan tells of what is stored instead of the prompt's: a line or two.
+constexpr size_t kShown = 64;
 
 }  // namespace
 
 StatePlan BlockStore::Plan(const PlanQuery& query) {
   const std::lock_guard lock(mutex_);
-  const uint64_t now = Now();
   StatePlan plan;
   plan.blocks = LongestPrefix(query, query.root, state::Lineage::kExact, 0);
-  BlockId last = query.root;
   if (!plan.blocks.empty()) {
-    last = plan.blocks.back().id;
     plan.reused_tokens = plan.blocks.back().first_token + plan.blocks.back().tokens;
   }
-  plan.first_different_token =
-      plan.reused_tokens + static_cast<uint32_t>(index_.LongestStart(
-                               last, query.tokens.subspan(plan.reused_tokens), query.accept));
   if (query.move) plan.runs = PlanRuns(query, plan.reused_tokens);
+  for (const PlannedRun& run : plan.runs) plan.moved_tokens += run.tokens;
+  Explain(query, plan);
+  if (query.dry_run) return plan;
 
+  const uint64_t now = Now();
   NoteUse(plan.blocks, now);
-  for (const PlannedRun& run : plan.runs) {
-    plan.moved_tokens += run.tokens;
-    NoteUse(run.blocks, now);
-  }
+  for (const PlannedRun& run : plan.runs) NoteUse(run.blocks, now);
   ++counters_.plans;
   counters_.plan_hits += plan.blocks.empty() && plan.runs.empty() ? 0 : 1;
   counters_.planned_tokens += plan.reused_tokens;
   counters_.moved_tokens += plan.moved_tokens;
   return plan;
+}
+
+void BlockStore::Explain(const PlanQuery& query, StatePlan& plan) const {
+  const BlockId last = plan.blocks.empty() ? query.root : plan.blocks.back().id;
+  const BlockIndex::Start start =
+      index_.LongestStart(last, query.tokens.subspan(plan.reused_tokens), query.accept);
+  plan.first_different_token = plan.reused_tokens + static_cast<uint32_t>(start.tokens);
+  if (start.child || !plan.blocks.empty()) {
+    plan.conversation = index_.LastUsedEnd(start.child.value_or(last));
+  } else if (!plan.runs.empty()) {
+    const auto longest =
+        std::max_element(plan.runs.begin(), plan.runs.end(),
+                         [](const auto& a, const auto& b) { return a.tokens < b.tokens; });
+    plan.conversation = index_.LastUsedEnd(longest->blocks.back().id);
+    return;
+  }
+  if (!plan.conversation) return;
+  // Upwards from its end: what it holds behind the first difference.
+  std::vector<const BlockRecord*> path;
+  for (BlockId id = *plan.conversation; id != last;) {
+    const BlockRecord* record = index_.Get(id);
+    if (record == nullptr) break;
+    path.push_back(record);
+    id = record->parent;
+  }
+  for (auto it = path.rbegin(); it != path.rend() && plan.stored_instead.size() < kShown; ++it) {
+    for (size_t i = 0; i < (*it)->tokens.size() && plan.stored_instead.size() < kShown; ++i) {
+      if ((*it)->first_token + i >= plan.first_different_token) {
+        plan.stored_instead.push_back((*it)->tokens[i]);
+      }
+    }
+  }
 }
 
 const BlockRecord* BlockStore::FindEqual(const BlockId& id,

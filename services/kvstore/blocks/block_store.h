@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,6 +47,7 @@ struct PlanQuery {
   bool move = false;
   std::span<const uint32_t> line_starts;
   AlignOptions align;
+  bool dry_run = false;  // changes nothing: nothing counts as used
 };
 
 struct PlannedRun {
@@ -61,6 +63,26 @@ struct StatePlan {
   std::vector<PlannedRun> runs;        // behind the prefix
   uint32_t moved_tokens = 0;           // of all runs
   uint32_t first_different_token = 0;  // end of the longest stored start, whole blocks or not
+  // The conversation that starts so (or has the longest run), by its last block, and how it goes on
+  // from there.
+  std::optional<BlockId> conversation;
+  std::vector<uint32_t> stored_instead;
+};
+
+// All text up to a block that no other continues.
+struct Conversation {
+  std::vector<PlannedBlock> chain;  // from token 0 on, unless blocks were dropped
+  uint32_t own_blocks = 0;          // the last ones, which no other conversation shares
+  uint64_t own_bytes = 0;
+  std::vector<uint32_t> own_tokens;  // where they begin
+  BlockRecord last;                  // its last block
+};
+
+struct Verification {
+  uint64_t blocks = 0;
+  uint64_t bytes = 0;
+  uint64_t damaged = 0;
+  uint64_t total_blocks = 0;
 };
 
 struct StoreStatus {
@@ -124,6 +146,12 @@ class BlockStore {
   // Gives dead space back and moves what lives in thin segments. Returns the bytes given back.
   uint64_t CollectGarbage();
 
+  // The one that ends with `id`, or all, used last first; with so many of their own tokens.
+  std::vector<Conversation> List(std::optional<BlockId> id, uint32_t tokens) const;
+  // Reads everything, in the order in which it lies; damaged blocks are dropped. `progress` is
+  // called after every block and stops it by returning false.
+  Verification Verify(const std::function<bool(const Verification&)>& progress);
+
   absl::Status PutProfile(std::string_view name, std::string_view value);
   absl::StatusOr<std::string> GetProfile(std::string_view name);
 
@@ -155,6 +183,8 @@ class BlockStore {
                                           state::Lineage lineage, size_t at) const;
   const BlockRecord* FindEqual(const BlockId& id, std::span<const uint32_t> tokens) const;
   std::vector<PlannedRun> PlanRuns(const PlanQuery& query, uint32_t known) const;
+  void Explain(const PlanQuery& query, StatePlan& plan) const;
+  Conversation Describe(const BlockId& end, uint32_t tokens) const;
   void NoteUse(std::span<const PlannedBlock> blocks, uint64_t now);
   void AddToIndex(const BlockId& id, BlockRecord record);
   void RemoveFromIndex(const BlockId& id);

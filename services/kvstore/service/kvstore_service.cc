@@ -15,6 +15,8 @@ namespace {
 
 constexpr size_t kChunkBytes = 1 << 20;
 constexpr uint32_t kMaxBlockTokens = 65536;
+constexpr uint32_t kMaxListTokens = 1024;
+constexpr uint64_t kVerifyStep = 64;  // blocks between two reports
 
 absl::StatusOr<BlockId> RootOf(const v1::StateKey& key) {
   if (key.fingerprint().hash().empty() || key.layout().hash().empty()) {
@@ -168,6 +170,7 @@ grpc::Status KvStoreService::Plan(grpc::ServerContext*, const v1::PlanRequest* r
   query.line_starts = std::span(lines.data(), static_cast<size_t>(lines.size()));
   query.align.min_run = min_run_tokens_;
   query.align.stride = StrideOf(layout);
+  query.dry_run = request->dry_run();
   const StatePlan plan = store_.Plan(query);
   v1::RestorePlan& out = *response->mutable_plan();
   *out.mutable_key() = request->key();
@@ -182,6 +185,9 @@ grpc::Status KvStoreService::Plan(grpc::ServerContext*, const v1::PlanRequest* r
     SetBlocks(run.blocks, *moved.mutable_blocks());
   }
   response->set_first_different_token(plan.first_different_token);
+  if (plan.conversation) response->set_conversation(plan.conversation->ToString());
+  response->mutable_stored_instead()->mutable_ids()->Assign(plan.stored_instead.begin(),
+                                                            plan.stored_instead.end());
   return grpc::Status::OK;
 }
 
@@ -271,6 +277,55 @@ grpc::Status KvStoreService::Status(grpc::ServerContext*, const v1::KvStoreStatu
   response->set_written_bytes(status.written_bytes);
   response->set_segments(status.segments);
   response->set_path(path_);
+  return grpc::Status::OK;
+}
+
+grpc::Status KvStoreService::List(grpc::ServerContext*, const v1::ListRequest* request,
+                                  v1::ListResponse* response) {
+  const std::optional<BlockId> id = state::BlockIdFromRaw(request->id());
+  if (!id && !request->id().empty()) {
+    return rpc::ToGrpc(absl::InvalidArgumentError("a block id has not 16 bytes"));
+  }
+  for (const Conversation& c : store_.List(id, std::min(request->tokens(), kMaxListTokens))) {
+    v1::Conversation& out = *response->add_conversations();
+    out.set_id(c.chain.back().id.ToString());
+    out.set_tokens(c.chain.back().first_token + c.chain.back().tokens);
+    out.set_blocks(static_cast<uint32_t>(c.chain.size()));
+    out.set_own_blocks(c.own_blocks);
+    out.set_own_bytes(c.own_bytes);
+    out.set_last_used_ms(c.last.last_used_ms);
+    out.set_uses(c.last.uses);
+    out.set_pinned(c.last.pinned);
+    out.set_lineage(static_cast<v1::Lineage>(c.last.lineage));
+    out.set_root(c.last.root.ToString());
+    out.mutable_own_tokens()->mutable_ids()->Assign(c.own_tokens.begin(), c.own_tokens.end());
+    if (request->chains()) SetBlocks(c.chain, *out.mutable_chain());
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status KvStoreService::Verify(grpc::ServerContext* context, const v1::VerifyRequest*,
+                                    grpc::ServerWriter<v1::VerifyResponse>* writer) {
+  const auto send = [&](const Verification& so_far) {
+    v1::VerifyResponse response;
+    response.set_blocks(so_far.blocks);
+    response.set_bytes(so_far.bytes);
+    response.set_damaged(so_far.damaged);
+    response.set_total_blocks(so_far.total_blocks);
+    return writer->Write(response);
+  };
+  const Verification all = store_.Verify([&](const Verification& so_far) {
+    if (so_far.blocks % kVerifyStep == 0 && !send(so_far)) return false;
+    return !context->IsCancelled();
+  });
+  send(all);
+  return context->IsCancelled() ? grpc::Status::CANCELLED : grpc::Status::OK;
+}
+
+grpc::Status KvStoreService::CollectGarbage(grpc::ServerContext*, const v1::CollectGarbageRequest*,
+                                            v1::CollectGarbageResponse* response) {
+  response->set_freed_bytes(store_.CollectGarbage());
+  response->set_disk_bytes(store_.status().disk_bytes);
   return grpc::Status::OK;
 }
 

@@ -33,6 +33,13 @@ class KvStoreService final : public v1::KvStore::Service {
                       v1::DeleteResponse* response) override;
   grpc::Status Status(grpc::ServerContext* context, const v1::KvStoreStatusRequest* request,
                       v1::KvStoreStatusResponse* response) override;
+  grpc::Status List(grpc::ServerContext* context, const v1::ListRequest* request,
+                    v1::ListResponse* response) override;
+  grpc::Status Verify(grpc::ServerContext* context, const v1::VerifyRequest* request,
+                      grpc::ServerWriter<v1::VerifyResponse>* writer) override;
+  grpc::Status CollectGarbage(grpc::ServerContext* context,
+                              const v1::CollectGarbageRequest* request,
+                              v1::CollectGarbageResponse* response) override;
   grpc::Status PutProfile(grpc::ServerContext* context, const v1::PutProfileRequest* request,
                           v1::PutProfileResponse* response) override;
   grpc::Status GetProfile(grpc::ServerContext* context, const v1::GetProfileRequest* request,

@@ -138,6 +138,72 @@ TEST_F(KvStoreServiceTest, ClientSurvivesAStoreThatIsAway) {
   Start();
 }
 
+TEST_F(KvStoreServiceTest, ConversationsAreListedVerifiedAndCollected) {
+  {
+    compute::KvClient client(Channel(), key_.fingerprint(), key_.layout());
+    SaveAll(client, 16);
+  }
+  // One that goes another way after 8 tokens.
+  BlockId parent = state::RootId("model", "layout", "");
+  const std::vector<uint32_t> first = Tokens(8);
+  for (const uint32_t at : {0u, 4u}) {
+    parent = state::ChildId(parent, std::span(first).subspan(at, kBlock));
+  }
+  const std::vector<uint32_t> other = {70, 71, 72, 73};
+  ASSERT_TRUE(*store_->Save(state::RootId("model", "layout", ""), parent, 8, other, "data"));
+
+  const auto stub = v1::KvStore::NewStub(Channel());
+  v1::ListRequest request;
+  request.set_tokens(3);
+  request.set_chains(true);
+  v1::ListResponse list;
+  grpc::ClientContext list_context;
+  ASSERT_TRUE(stub->List(&list_context, request, &list).ok());
+  ASSERT_EQ(list.conversations_size(), 2);
+  const v1::Conversation& newest = list.conversations(0);
+  EXPECT_EQ(newest.tokens(), 12u);
+  EXPECT_EQ(newest.blocks(), 3u);
+  EXPECT_EQ(newest.own_blocks(), 1u);
+  EXPECT_EQ(newest.chain_size(), 3);
+  EXPECT_EQ(newest.own_tokens().ids_size(), 3);
+  EXPECT_EQ(newest.own_tokens().ids(0), 70u);
+  EXPECT_EQ(list.conversations(1).tokens(), 16u);
+  EXPECT_EQ(list.conversations(1).own_blocks(), 2u);
+  EXPECT_EQ(list.conversations(1).own_tokens().ids(0), 8u);
+
+  // Where a prompt goes another way, the plan says what stands there; asking changes nothing.
+  v1::PlanRequest plan_request;
+  *plan_request.mutable_key() = key_;
+  for (const uint32_t t : {0, 1, 2, 3, 4, 5, 6, 7, 70, 71, 99}) {
+    plan_request.mutable_tokens()->add_ids(t);
+  }
+  plan_request.set_dry_run(true);
+  v1::PlanResponse plan;
+  grpc::ClientContext plan_context;
+  ASSERT_TRUE(stub->Plan(&plan_context, plan_request, &plan).ok());
+  EXPECT_EQ(plan.plan().reused_tokens(), 8u);
+  EXPECT_EQ(plan.first_different_token(), 10u);
+  EXPECT_EQ(plan.conversation(), newest.id());
+  ASSERT_EQ(plan.stored_instead().ids_size(), 2);
+  EXPECT_EQ(plan.stored_instead().ids(0), 72u);
+  EXPECT_EQ(store_->status().plans, 0u);
+
+  v1::VerifyResponse verified;
+  grpc::ClientContext verify_context;
+  const auto reader = stub->Verify(&verify_context, {});
+  while (reader->Read(&verified)) {
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(verified.blocks(), 5u);
+  EXPECT_EQ(verified.total_blocks(), 5u);
+  EXPECT_EQ(verified.damaged(), 0u);
+
+  v1::CollectGarbageResponse collected;
+  grpc::ClientContext collect_context;
+  ASSERT_TRUE(stub->CollectGarbage(&collect_context, {}, &collected).ok());
+  EXPECT_EQ(collected.disk_bytes(), store_->status().bytes);
+}
+
 TEST_F(KvStoreServiceTest, BadStreamsAreRefused) {
   const auto save = [&](const std::vector<v1::SaveRequest>& messages) {
     grpc::ClientContext context;
