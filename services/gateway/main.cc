@@ -4,6 +4,7 @@
 
 #include "common/base/log.h"
 #include "common/rpc/daemon.h"
+#include "services/gateway/api/cache_explain.h"
 #include "services/gateway/api/routes.h"
 #include "services/gateway/api/sampling.h"
 #include "services/gateway/engine/grpc_engine.h"
@@ -60,6 +61,7 @@ absl::Status Serve(const v1::Config& config) {
   Metrics metrics;
   WorkPool pool(2);
   Admission admission(kSlotsUntilDescribed, config.gateway().max_queue());
+  RecentPlans recent;
   ApiContext context;
   STRATA_ASSIGN_OR_RETURN(ServerOptions options, MakeServerOptions(config.gateway(), &metrics));
   if (options.access.keys.empty() && options.insecure_bind) {
@@ -75,6 +77,7 @@ absl::Status Serve(const v1::Config& config) {
   context.admission = &admission;
   context.metrics = &metrics;
   context.pool = &pool;
+  context.recent = &recent;
   context.aliases.assign(config.gateway().model_alias().begin(),
                          config.gateway().model_alias().end());
   if (!model.other_name.empty()) context.aliases.push_back(model.other_name);

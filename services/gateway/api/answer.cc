@@ -6,6 +6,7 @@
 
 #include "common/base/log.h"
 #include "common/tokenizer/line_starts.h"
+#include "services/gateway/api/cache_explain.h"
 #include "services/gateway/http/wake.h"
 
 namespace strata::gateway {
@@ -37,6 +38,8 @@ class Choice {
 
   void Start(ApiContext& context, const Request& request, uint32_t index,
              std::function<void()> wake) {
+    id_ = request.id;
+    tenant_ = request.tenant;
     v1::GenerateRequest generate;
     // Compute tells requests apart by this id, so every choice needs its own.
     generate.set_request_id(index == 0 ? request.id : absl::StrCat(request.id, ".", index));
@@ -70,6 +73,7 @@ class Choice {
   void Advance(ApiContext& context, AnswerDelta* delta) {
     if (ended_) return;
     Generation::Update update = generation_->Poll(Clock::now());
+    if (update.plan) end_.plan = std::move(update.plan);
     if (update.progress) progress_ = std::move(update.progress);
     if (!update.tokens.empty()) CountTokens(context, update.tokens.size());
     for (const v1::GeneratedToken& token : update.tokens) {
@@ -122,6 +126,9 @@ class Choice {
     end_.reason = std::move(reason);
     FillTimings(finish);
     if (finish) end_.usage = finish->usage();
+    if (end_.plan && context.recent != nullptr && choice_.first_of_prompt) {
+      context.recent->Add({id_, tenant_, choice_.prompt, *end_.plan});
+    }
     if (generation_->restarts() > 0) context.metrics->Resumed(generation_->restarts());
     generation_.reset();  // cancels what still runs
     context.metrics->Finished(end_.reason);
@@ -168,6 +175,8 @@ class Choice {
   Clock::time_point started_;
   Clock::time_point first_token_;
   Clock::time_point last_token_;
+  std::string id_;
+  std::string tenant_;
 };
 
 // Tells a person who looks at the stream, and keeps proxies and clients from giving up.
@@ -191,6 +200,7 @@ AnswerUsage Usage(const AnswerPlan& plan, const std::deque<Choice>& choices) {
     usage.prompt_tokens += static_cast<uint32_t>(plan.choices[i].prompt->size());
     usage.cached_tokens += choices[i].end().timings.cached_tokens;
     usage.spliced_tokens += choices[i].end().timings.spliced_tokens;
+    if (!usage.plan) usage.plan = choices[i].end().plan;
     const v1::Usage& routed = choices[i].end().usage;
     if (routed.prompt_routing() > v1::FULL) usage.routed = routed;
   }

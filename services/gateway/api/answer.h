@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,7 @@ struct AnswerUsage {
   uint32_t spliced_tokens = 0;  // of the cached ones: approximate
   uint32_t completion_tokens = 0;
   uint32_t reasoning_tokens = 0;
+  std::optional<v1::PlanResponse> plan;  // what kvstore found of the first prompt
   v1::Usage routed;  // prompt routing: its fields 4 to 8, of the last prompt that was not FULL
 };
 
@@ -63,6 +65,7 @@ struct ChoiceEnd {
   std::string reason;  // "stop", "length", "tool_calls"
   AnswerTimings timings;
   v1::Usage usage;  // compute's, if it got to tell it
+  std::optional<v1::PlanResponse> plan;  // kvstore's, if it was asked
 };
 
 // The JSON of a dialect. An empty string means that nothing is sent.

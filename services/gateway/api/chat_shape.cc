@@ -2,6 +2,7 @@
 
 #include <boost/json/array.hpp>
 
+#include "services/gateway/api/cache_explain.h"
 #include "services/gateway/api/sampling.h"
 #include "services/gateway/http/request_id.h"
 #include "services/gateway/json/json.h"
@@ -44,6 +45,7 @@ json::object UsageJson(const AnswerUsage& usage) {
   json::object prompt{{"cached_tokens", usage.cached_tokens}};
   // Our own field, shown only where it says something.
   if (usage.spliced_tokens > 0) prompt["spliced_tokens"] = usage.spliced_tokens;
+  if (usage.plan && !usage.plan->conversation().empty()) prompt["cache"] = CacheJson(*usage.plan);
   json::object out = {
       {"prompt_tokens", usage.prompt_tokens},
       {"completion_tokens", usage.completion_tokens},

@@ -15,12 +15,15 @@
 
 namespace strata::gateway {
 
+class RecentPlans;
+
 struct ApiContext {
   Engine* engine;
   const Model* model;
   Admission* admission;  // on the server's thread only
   Metrics* metrics;
   WorkPool* pool;
+  RecentPlans* recent = nullptr;  // on the server's thread only; null = not kept
   std::vector<std::string> aliases;  // further names of the model
   std::chrono::milliseconds heartbeat{10000};
   Generation::RetryPolicy retry;

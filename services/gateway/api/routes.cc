@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "services/gateway/api/cache_explain.h"
 #include "services/gateway/api/chat_request.h"
 #include "services/gateway/api/chat_shape.h"
 #include "services/gateway/api/completion_request.h"
@@ -74,6 +75,10 @@ Router BuildRouter(ApiContext* context, std::function<uint32_t()> connections) {
               [context](Exchange& exchange) { return Chat(*context, exchange); }});
   router.Add({"POST", "/v1/completions", false,
               [context](Exchange& exchange) { return Complete(*context, exchange); }});
+  router.Add({"POST", "/v1/cache/explain", false,
+              [context](Exchange& exchange) { return ExplainPrompt(*context, exchange); }});
+  router.Add({"GET", "/v1/cache/explain/{id}", false,
+              [context](Exchange& exchange) { return ExplainAnswer(*context, exchange); }});
   add("POST", "/tokenize", false, Tokenize, true);
   add("POST", "/detokenize", false, Detokenize, true);
   add("POST", "/apply-template", false, ApplyTemplate, true);

@@ -11,6 +11,7 @@
 #include "strata/v1/kvstore.pb.h"
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace strata::gateway {
 
@@ -22,6 +23,8 @@ class EngineCall {
 
 struct EngineCallbacks {
   // Called from the engine's threads, one at a time.
+  // First, if kvstore was asked: what of the prompt is stored. May be empty.
+  std::function<void(const v1::PlanResponse&)> on_plan;
   std::function<void(v1::GenerateEvent)> on_event;
   // Last, exactly once: OK after the Finish event, else what went wrong. Also after a cancellation.
   std::function<void(absl::Status)> on_done;
@@ -57,6 +60,9 @@ class Engine {
   // Starts a generation; stored state of the same tenant may be reused. Never blocks.
   virtual std::unique_ptr<EngineCall> Generate(v1::GenerateRequest request, std::string tenant,
                                                EngineCallbacks callbacks) = 0;
+  // What kvstore would make of a prompt now; nothing counts as used. Waits for it, so not on the
+  // server's thread. Unavailable if there is no kvstore.
+  virtual absl::StatusOr<v1::PlanResponse> Explain(v1::PlanRequest request, std::string tenant) = 0;
 };
 
 }  // namespace strata::gateway

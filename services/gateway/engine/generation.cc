@@ -25,6 +25,7 @@ bool IsTransient(const absl::Status& status) {
 
 struct Generation::Inbox {
   std::mutex mutex;
+  std::optional<v1::PlanResponse> plan;
   std::vector<v1::GenerateEvent> events;
   std::optional<absl::Status> done;
 };
@@ -48,6 +49,13 @@ void Generation::Start() {
   inbox_ = std::make_shared<Inbox>();
   was_running_ = false;
   EngineCallbacks callbacks;
+  // What is found later, after a restart, was put there by this very request.
+  if (restarts_ == 0) {
+    callbacks.on_plan = [inbox = inbox_](const v1::PlanResponse& plan) {
+      const std::lock_guard lock(inbox->mutex);
+      inbox->plan = plan;
+    };
+  }
   callbacks.on_event = [inbox = inbox_, wake = wake_](v1::GenerateEvent event) {
     {
       const std::lock_guard lock(inbox->mutex);
@@ -77,6 +85,7 @@ Generation::Update Generation::Poll(Clock::time_point now) {
   std::optional<absl::Status> done;
   {
     const std::lock_guard lock(inbox_->mutex);
+    update.plan.swap(inbox_->plan);
     events.swap(inbox_->events);
     done.swap(inbox_->done);
   }

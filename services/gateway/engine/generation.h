@@ -38,6 +38,7 @@ class Generation {
   Generation& operator=(const Generation&) = delete;
 
   struct Update {
+    std::optional<v1::PlanResponse> plan;  // what of the prompt was stored; once
     std::optional<v1::Progress> progress;  // the newest
     std::vector<v1::GeneratedToken> tokens;
     std::optional<v1::Finish> finish;  // set once, at the end

@@ -34,6 +34,7 @@ void GrpcCall::Plan(v1::KvStore::Stub* kvstore, std::chrono::milliseconds timeou
                          [this](const grpc::Status& status) {
                            // No plan, for whatever reason, only means that everything is read.
                            if (status.ok() && plan_response_.has_plan()) {
+                             if (callbacks_.on_plan) callbacks_.on_plan(plan_response_);
                              v1::RestorePlan& plan = *plan_response_.mutable_plan();
                              *plan.mutable_key() = request_.restore().key();
                              *request_.mutable_restore() = std::move(plan);

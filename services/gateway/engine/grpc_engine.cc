@@ -104,6 +104,24 @@ class GrpcEngine : public Engine {
     return std::make_unique<Handle>(std::move(call));
   }
 
+  absl::StatusOr<v1::PlanResponse> Explain(v1::PlanRequest request, std::string tenant) override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (description_ == nullptr || !status_.has_kvstore) {
+        return absl::UnavailableError("kvstore does not answer");
+      }
+      *request.mutable_key()->mutable_fingerprint() = description_->fingerprint();
+      *request.mutable_key()->mutable_layout() = description_->state_layout();
+    }
+    request.mutable_key()->set_tenant(std::move(tenant));
+    request.set_dry_run(true);
+    grpc::ClientContext context;
+    rpc::PrepareCall(context, request.request_id(), kStatusTimeout);
+    v1::PlanResponse response;
+    STRATA_RETURN_IF_ERROR(rpc::FromGrpc(kvstore_->Plan(&context, request, &response)));
+    return response;
+  }
+
  private:
   class Handle : public EngineCall {
    public:

@@ -160,6 +160,23 @@ TEST_F(GrpcEngineTest, PlanAndTenantReachCompute) {
 
 // State of a prompt that is read with other experts than the router's must not serve exact
 // requests.
+TEST_F(GrpcEngineTest, ExplainingOnlyAsks) {
+  StartKvStore();
+  StartCompute([](const v1::GenerateRequest&) { return FakeEngine::Script{}; });
+  Connect();
+  ASSERT_TRUE(Eventually([&] { return engine_->status().has_kvstore; }));
+  ASSERT_TRUE(WaitState(EngineState::kReady));
+  v1::PlanRequest request;
+  for (uint32_t i = 0; i < 10; ++i) request.mutable_tokens()->add_ids(i);
+  const auto plan = engine_->Explain(request, "alice");
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->plan().reused_tokens(), 5u);
+  EXPECT_TRUE(kvstore_.last_plan().dry_run());
+  EXPECT_EQ(kvstore_.last_plan().key().tenant(), "alice");
+  EXPECT_EQ(kvstore_.last_plan().key().fingerprint().hash(),
+            engine_->description()->fingerprint().hash());
+}
+
 TEST_F(GrpcEngineTest, ApproximateStateHasATenantOfItsOwn) {
   StartKvStore();
   StartCompute([](const v1::GenerateRequest&) { return FakeEngine::Script{{1}}; });

@@ -82,6 +82,19 @@ std::vector<std::string> FakeEngine::tenants() const {
   return tenants_;
 }
 
+absl::StatusOr<v1::PlanResponse> FakeEngine::Explain(v1::PlanRequest request, std::string tenant) {
+  const std::lock_guard lock(mutex_);
+  request.mutable_key()->set_tenant(std::move(tenant));
+  last_explained_ = std::move(request);
+  if (!explanation_) return absl::UnavailableError("kvstore does not answer");
+  return *explanation_;
+}
+
+v1::PlanRequest FakeEngine::last_explained() const {
+  const std::lock_guard lock(mutex_);
+  return last_explained_;
+}
+
 std::unique_ptr<EngineCall> FakeEngine::Generate(v1::GenerateRequest request, std::string tenant,
                                                  EngineCallbacks callbacks) {
   auto flag = std::make_shared<CancelFlag>();
@@ -97,6 +110,7 @@ std::unique_ptr<EngineCall> FakeEngine::Generate(v1::GenerateRequest request, st
       --running_;
       callbacks.on_done(absl::CancelledError("cancelled"));
     };
+    if (script.plan && callbacks.on_plan) callbacks.on_plan(*script.plan);
     v1::GenerateEvent progress;
     progress.mutable_progress()->set_prompt_tokens(
         static_cast<uint32_t>(request.prompt().ids_size()));

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -21,6 +22,7 @@ class FakeEngine : public Engine {
     v1::Finish::Reason finish = v1::Finish::STOP_TOKEN;
     uint32_t cached_tokens = 0;
     uint32_t spliced_tokens = 0;
+    std::optional<v1::PlanResponse> plan;  // what kvstore said
     // Sent this many at a time.
     size_t batch = 1;
     std::chrono::microseconds delay{0};  // before each batch
@@ -35,6 +37,8 @@ class FakeEngine : public Engine {
   ~FakeEngine() override;
 
   void set_state(EngineState state) { state_ = state; }
+  // What Explain answers; it fails until this was called.
+  void set_explanation(v1::PlanResponse explanation) { explanation_ = std::move(explanation); }
   void set_description(const v1::DescribeResponse& description);
 
   EngineState state() const override { return state_; }
@@ -43,6 +47,7 @@ class FakeEngine : public Engine {
   EngineStatus status() const override;
   std::unique_ptr<EngineCall> Generate(v1::GenerateRequest request, std::string tenant,
                                        EngineCallbacks callbacks) override;
+  absl::StatusOr<v1::PlanResponse> Explain(v1::PlanRequest request, std::string tenant) override;
 
   // Waits for all calls; scripts that hang must have been cancelled.
   void Join();
@@ -51,6 +56,7 @@ class FakeEngine : public Engine {
   int cancelled() const { return cancelled_; }
   std::vector<v1::GenerateRequest> requests() const;
   std::vector<std::string> tenants() const;
+  v1::PlanRequest last_explained() const;
 
  private:
   class Call;
@@ -60,6 +66,8 @@ class FakeEngine : public Engine {
   std::shared_ptr<const v1::DescribeResponse> description_;
   std::vector<v1::GenerateRequest> requests_;
   std::vector<std::string> tenants_;
+  std::optional<v1::PlanResponse> explanation_;  // set before the test begins
+  v1::PlanRequest last_explained_;
   std::vector<std::thread> threads_;
   std::atomic<EngineState> state_ = EngineState::kReady;
   std::atomic<int> running_ = 0;

@@ -20,6 +20,7 @@ Gateway::Gateway(FakeEngine::Writer writer, Options options)
   context_.admission = &admission_;
   context_.metrics = &metrics_;
   context_.pool = &pool_;
+  context_.recent = &recent_;
   context_.aliases = {"alias", "vendor/alias:7b"};
   context_.heartbeat = options.heartbeat;
   context_.retry.first_delay = std::chrono::milliseconds(1);

@@ -7,6 +7,7 @@
 
 #include <boost/json/value.hpp>
 
+#include "services/gateway/api/cache_explain.h"
 #include "services/gateway/api/routes.h"
 #include "services/gateway/http/server.h"
 #include "services/gateway/testing/fake_engine.h"
@@ -45,6 +46,7 @@ class Gateway {
   Metrics metrics_;
   WorkPool pool_{2};
   Admission admission_;
+  RecentPlans recent_;
   ApiContext context_;
   std::unique_ptr<HttpServer> server_;
 };
