@@ -23,6 +23,7 @@ absl::Status Quantize(std::span<const std::string> arguments);
 absl::Status Bench(std::span<const std::string> arguments);
 absl::Status Eval(std::span<const std::string> arguments);
 absl::Status Trace(std::span<const std::string> arguments);
+absl::Status Cache(std::span<const std::string> arguments);
 absl::Status Simulate(std::span<const std::string> arguments);
 
 // InvalidArgument "unexpected argument ..." if more than `most` arguments are left.

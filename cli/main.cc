@@ -23,6 +23,8 @@ constexpr std::array kCommands = {
             "measure prompts and generation, or the products of each weight type", Bench},
     Command{"eval", "splice [--model=FILE]",
             "what moving stored text into a prompt costs and saves with this model", Eval},
+    Command{"cache", "list | show ID | pin ID | unpin ID | drop ID|all | verify | gc",
+            "the conversations that kvstore keeps", Cache},
     Command{"trace", "OUT [--model=FILE]", "record which experts a model uses", Trace},
     Command{"simulate", "[TRACE]", "speed of tiers of any size, from a record or a model's shape",
             Simulate},
