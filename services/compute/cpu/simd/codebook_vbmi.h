@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "common/quant/blocks.h"
 #include "common/quant/codebooks.h"
@@ -22,10 +23,8 @@ namespace {
 
 inline constexpr int kBlocksAtOnce = 4;
 
-// Weight 64 i + j of block p is code[p][i] byte j, negated if bit j of negative[p][i] is set, less
-// the format's offset.
-struct DecodedBlocks {
-  __m512i code[kBlocksAtOnce][4];
+// Weight 64 i + j of block p is negative if bit j of negative[p][i] is set.
+struct SignBits {
   uint64_t negative[kBlocksAtOnce][4];
 };
 
@@ -45,16 +44,16 @@ struct Signs {
   static constexpr EvenSignTable kTable = {};
 
   // From 64 indices (bit 7 is ignored), one for eight weights: of two blocks, from number `first`.
-  static void Even(__m512i indices, int first, DecodedBlocks* out) {
+  static void Even(__m512i indices, int first, SignBits* out) {
     const __m512i bytes =
         _mm512_permutex2var_epi8(Vbmi::Load(kTable.byte), indices, Vbmi::Load(kTable.byte + 64));
     std::memcpy(out->negative[first], &bytes, sizeof(bytes));
   }
   // From sixteen 32-bit words with four sign indices each, from bit 0 up.
-  static void FromWords(__m512i words, int first, DecodedBlocks* out) {
+  static void FromWords(__m512i words, int first, SignBits* out) {
     Even(Vbmi::Fields(words, 0, 7, 14, 21, 32, 39, 46, 53), first, out);
   }
-  static void Plain(const uint8_t* bytes, int block, DecodedBlocks* out) {
+  static void Plain(const uint8_t* bytes, int block, SignBits* out) {
     std::memcpy(out->negative[block], bytes, sizeof(out->negative[block]));
   }
 };
@@ -118,39 +117,26 @@ struct Indices {
   }
 };
 
-// Codebooks of eight weights an entry.
+// Codebooks of eight weights an entry: the bytes of the entries found, and the magnitudes of vector
+// i of block p, which are made one vector at a time so that lookups and products mix.
 struct EightWeights {
   static constexpr int kVectors = kBlocksAtOnce / 2;
+  __m512i first[kVectors];
+  __m512i second[kVectors];
 
-  template <int kHigh>
-  static void Decode(const PackedGrid<256 << kHigh>& grid, const LevelTable& levels,
-                     const Indices<kVectors>& index, DecodedBlocks* out) {
-    __m512i first[kVectors];
-    __m512i second[kVectors];
-    index.template Lookup<kHigh>(grid, first, second);
-    for (int v = 0; v < kVectors; ++v) {
-      for (int i = 0; i < 8; ++i) {
-        out->code[2 * v + i / 4][i % 4] = Vbmi::EightTwoBitFields(first[v], second[v], i, levels);
-      }
-    }
+  __m512i Code(const LevelTable& levels, int p, int i) const {
+    return Vbmi::EightTwoBitFields(first[p / 2], second[p / 2], p % 2 * 4 + i, levels);
   }
 };
 
 // Codebooks of four weights an entry.
 struct FourWeights {
   static constexpr int kVectors = kBlocksAtOnce;
+  __m512i first[kVectors];
+  __m512i second[kVectors];
 
-  template <int kHigh>
-  static void Decode(const PackedGrid<256 << kHigh>& grid, const LevelTable& levels,
-                     const Indices<kVectors>& index, DecodedBlocks* out) {
-    __m512i first[kVectors];
-    __m512i second[kVectors];
-    index.template Lookup<kHigh>(grid, first, second);
-    for (int p = 0; p < kVectors; ++p) {
-      for (int i = 0; i < 4; ++i) {
-        out->code[p][i] = Vbmi::FourFourBitFields(first[p], second[p], i, levels);
-      }
-    }
+  __m512i Code(const LevelTable& levels, int p, int i) const {
+    return Vbmi::FourFourBitFields(first[p], second[p], i, levels);
   }
 };
 
@@ -163,8 +149,9 @@ struct Iq2Levels {
 struct WholeIQ2XXS {
   using Format = FormatIQ2XXS;
   using Block = Format::Block;
-  static constexpr int kOffset = 0;
-  static void Decode(const Block* const* blocks, DecodedBlocks* out) {
+  using Entries = EightWeights;
+  static constexpr const LevelTable& kLevels = Iq2Levels::kTable;
+  static void Find(const Block* const* blocks, Entries* found, SignBits* out) {
     static const auto grid = PackedGrid<256>::Pack<2>(quant::kIq2XxsGrid, &Iq2Levels::Level);
     Indices<2> index;
     for (int v = 0; v < 2; ++v) {
@@ -174,15 +161,16 @@ struct WholeIQ2XXS {
       index.low[v] = TwoBlocks::EvenWords(a, b);
       Signs::FromWords(TwoBlocks::OddWords(a, b), 2 * v, out);
     }
-    EightWeights::Decode<0>(grid, Iq2Levels::kTable, index, out);
+    index.template Lookup<0>(grid, found->first, found->second);
   }
 };
 
 struct WholeIQ2XS {
   using Format = FormatIQ2XS;
   using Block = Format::Block;
-  static constexpr int kOffset = 0;
-  static void Decode(const Block* const* blocks, DecodedBlocks* out) {
+  using Entries = EightWeights;
+  static constexpr const LevelTable& kLevels = Iq2Levels::kTable;
+  static void Find(const Block* const* blocks, Entries* found, SignBits* out) {
     static const auto grid = PackedGrid<512>::Pack<2>(quant::kIq2XsGrid, &Iq2Levels::Level);
     Indices<2> index;
     for (int v = 0; v < 2; ++v) {
@@ -193,15 +181,16 @@ struct WholeIQ2XS {
       index.high[v][0] = _mm512_test_epi8_mask(rest, _mm512_set1_epi8(1));
       Signs::Even(_mm512_srli_epi16(rest, 1), 2 * v, out);
     }
-    EightWeights::Decode<1>(grid, Iq2Levels::kTable, index, out);
+    index.template Lookup<1>(grid, found->first, found->second);
   }
 };
 
 struct WholeIQ2S {
   using Format = FormatIQ2S;
   using Block = Format::Block;
-  static constexpr int kOffset = 0;
-  static void Decode(const Block* const* blocks, DecodedBlocks* out) {
+  using Entries = EightWeights;
+  static constexpr const LevelTable& kLevels = Iq2Levels::kTable;
+  static void Find(const Block* const* blocks, Entries* found, SignBits* out) {
     static const auto grid = PackedGrid<1024>::Pack<2>(quant::kIq2SGrid, &Iq2Levels::Level);
     Indices<2> index;
     for (int v = 0; v < 2; ++v) {
@@ -218,17 +207,17 @@ struct WholeIQ2S {
       Signs::Plain(a.qs + 32, 2 * v, out);
       Signs::Plain(b.qs + 32, 2 * v + 1, out);
     }
-    EightWeights::Decode<2>(grid, Iq2Levels::kTable, index, out);
+    index.template Lookup<2>(grid, found->first, found->second);
   }
 };
 
 struct WholeIQ3XXS {
   using Format = FormatIQ3XXS;
   using Block = Format::Block;
-  static constexpr int kOffset = 0;
+  using Entries = FourWeights;
   static constexpr LevelTable kLevels =
       LevelTable::Of<4>({4, 12, 20, 28, 36, 44, 52, 62, 0, 0, 0, 0, 0, 0, 0, 0});
-  static void Decode(const Block* const* blocks, DecodedBlocks* out) {
+  static void Find(const Block* const* blocks, Entries* found, SignBits* out) {
     static const auto grid =
         PackedGrid<256>::Pack<4>(quant::kIq3XxsGrid, [](int value) { return (value - 4) / 8; });
     Indices<4> index;
@@ -238,17 +227,17 @@ struct WholeIQ3XXS {
     for (int p = 0; p < 4; p += 2) {
       Signs::FromWords(TwoBlocks::Halves(blocks[p]->qs + 64, blocks[p + 1]->qs + 64), p, out);
     }
-    FourWeights::Decode<0>(grid, kLevels, index, out);
+    index.template Lookup<0>(grid, found->first, found->second);
   }
 };
 
 struct WholeIQ3S {
   using Format = FormatIQ3S;
   using Block = Format::Block;
-  static constexpr int kOffset = 0;
+  using Entries = FourWeights;
   static constexpr LevelTable kLevels =
       LevelTable::Of<4>({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15});
-  static void Decode(const Block* const* blocks, DecodedBlocks* out) {
+  static void Find(const Block* const* blocks, Entries* found, SignBits* out) {
     static const auto grid =
         PackedGrid<512>::Pack<4>(quant::kIq3SGrid, [](int value) { return value; });
     Indices<4> index;
@@ -259,7 +248,7 @@ struct WholeIQ3S {
       index.high[p][0] = _cvtu64_mask64(qh);
       Signs::Plain(blocks[p]->signs, p, out);
     }
-    FourWeights::Decode<1>(grid, kLevels, index, out);
+    index.template Lookup<1>(grid, found->first, found->second);
   }
 };
 
@@ -283,6 +272,10 @@ struct Iq1Codes {
     }
     return grid;
   }
+  static const Grid& TheGrid() {
+    static const Grid grid = MakeGrid();
+    return grid;
+  }
 
   // The 32 indices of a block as words: bits 0 to 2 of the bytes of `top` complete `low`.
   static void Indices(const uint8_t* low, __m256i top, uint16_t* index) {
@@ -291,29 +284,80 @@ struct Iq1Codes {
                                               _mm512_slli_epi16(_mm512_cvtepu8_epi16(three), 8)));
   }
 
-  // Through registers: a vector read from memory just written in pieces would wait for it.
-  static __m128i GatherEight(const Grid& grid, const uint16_t* index) {
-    __m128i x = _mm_cvtsi32_si128(grid.entry[index[0]]);
-    x = _mm_insert_epi16(x, grid.entry[index[1]], 1);
-    x = _mm_insert_epi16(x, grid.entry[index[2]], 2);
-    x = _mm_insert_epi16(x, grid.entry[index[3]], 3);
-    x = _mm_insert_epi16(x, grid.entry[index[4]], 4);
-    x = _mm_insert_epi16(x, grid.entry[index[5]], 5);
-    x = _mm_insert_epi16(x, grid.entry[index[6]], 6);
-    return _mm_insert_epi16(x, grid.entry[index[7]], 7);
+  // What was found for four blocks: entry i of block p is index[p][i]; bit i of up[p] is set where
+  // its shift is 1.
+  struct Entries {
+    Entries() : grid(TheGrid()) {}
+    const Grid& grid;
+    alignas(64) uint16_t index[kBlocksAtOnce][32];
+    uint32_t up[kBlocksAtOnce];
+
+    // The values of vector i of block p, each plus 1, in the two lowest bits of a byte.
+    __m512i Fields(int p, int i) const {
+      const __m512i words = _mm512_cvtepu16_epi64(Eight(index[p] + 8 * i));
+      return Vbmi::Fields(words, 0, 2, 4, 6, 8, 10, 12, 14);
+    }
+    // Through registers: a vector read from memory just written in pieces would wait for it.
+    __m128i Eight(const uint16_t* at) const {
+      __m128i x = _mm_cvtsi32_si128(grid.entry[at[0]]);
+      x = _mm_insert_epi16(x, grid.entry[at[1]], 1);
+      x = _mm_insert_epi16(x, grid.entry[at[2]], 2);
+      x = _mm_insert_epi16(x, grid.entry[at[3]], 3);
+      x = _mm_insert_epi16(x, grid.entry[at[4]], 4);
+      x = _mm_insert_epi16(x, grid.entry[at[5]], 5);
+      x = _mm_insert_epi16(x, grid.entry[at[6]], 6);
+      return _mm_insert_epi16(x, grid.entry[at[7]], 7);
+    }
+    // Which of its entries have a shift of 1.
+    __mmask8 Up(int p, int i) const { return static_cast<__mmask8>(up[p] >> 8 * i); }
+  };
+
+  // The codes of vector i of block p.
+  static __m512i Code(const Entries& entries, int p, int i) {
+    const __m512i codes = _mm512_permutexvar_epi8(entries.Fields(p, i), Vbmi::Load(kTable.value));
+    return _mm512_add_epi8(codes, _mm512_maskz_set1_epi64(entries.Up(p, i), 0x0202020202020202));
   }
 
-  // index[p][i] is entry i of block p; bit i of up[p] is set where the shift is 1.
-  static void Decode(const uint16_t (&index)[kBlocksAtOnce][32], const uint32_t* up,
-                     DecodedBlocks* out) {
-    static const Grid grid = MakeGrid();
-    for (int p = 0; p < kBlocksAtOnce; ++p) {
-      for (int i = 0; i < 4; ++i) {
-        const auto eight = static_cast<__mmask8>(up[p] >> 8 * i);
-        const __m512i entries = _mm512_cvtepu16_epi64(GatherEight(grid, index[p] + 8 * i));
-        out->code[p][i] = _mm512_add_epi8(Vbmi::TwoBitFields(entries, kTable),
-                                          _mm512_maskz_set1_epi64(eight, 0x0202020202020202));
+  // Half of the code plus 9, times the scale of its group, is at most 9 * 15. A lane of a vector is
+  // a group of 16: this is the lookup of those products for two vectors, byte v + 4 up + 8 n of a
+  // lane for value v - 1 of the n-th of them, whose scales are number first + 4 n + lane.
+  static __m512i ScaledCodes(__m128i scales, int first) {
+    // The scale, four times, as words.
+    const __m512i lane = _mm512_set_epi64(
+        0x8007800780078007, 0x8003800380038003, 0x8006800680068006, 0x8002800280028002,
+        0x8005800580058005, 0x8001800180018001, 0x8004800480048004, 0x8000800080008000);
+    const __m512i pick = _mm512_add_epi8(lane, _mm512_set1_epi8(static_cast<char>(first)));
+    return _mm512_mullo_epi16(_mm512_shuffle_epi8(_mm512_broadcast_i32x4(scales), pick),
+                              _mm512_set1_epi64(0x0009050100080400));
+  }
+
+  // As WholeFormat::BlockDots; `scales` of the groups of 16.
+  template <int kRows>
+  static void Dots(const Entries& entries, int p, __m128i scales, const Int8Row256* x,
+                   int64_t block, __m256i (*dots)[kBlocksAtOnce]) {
+    const __m512i tables[2] = {ScaledCodes(scales, 0), ScaledCodes(scales, 8)};
+    __m512i sum[kRows];
+    for (int r = 0; r < kRows; ++r) sum[r] = _mm512_setzero_si512();
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      constexpr int kAndOr = 0xea;  // (a & b) | c
+      const __m512i value =
+          _mm512_ternarylogic_epi32(entries.Fields(p, i), _mm512_set1_epi8(3),
+                                    _mm512_set1_epi8(static_cast<char>(i % 2 * 8)), kAndOr);
+      const __m512i index =
+          _mm512_mask_or_epi64(value, entries.Up(p, i), value, _mm512_set1_epi8(4));
+      const __m512i scaled = _mm512_shuffle_epi8(tables[i / 2], index);
+      for (int r = 0; r < kRows; ++r) {
+        sum[r] = _mm512_dpbusd_epi32(sum[r], scaled, Vbmi::Load(x[r].q + block * 256 + i * 64));
       }
+    }
+    const __m256i words = _mm256_cvtepi8_epi16(scales);
+    for (int r = 0; r < kRows; ++r) {
+      const __m256i half =
+          _mm256_add_epi32(_mm512_castsi512_si256(sum[r]), _mm512_extracti64x4_epi64(sum[r], 1));
+      const __m256i sums = _mm256_madd_epi16(words, Bytes::Load(x[r].sum16 + block * 16));
+      dots[r][p] = _mm256_sub_epi32(_mm256_add_epi32(half, half),
+                                    _mm256_mullo_epi32(sums, _mm256_set1_epi32(kOffset)));
     }
   }
 };
@@ -321,43 +365,50 @@ struct Iq1Codes {
 struct WholeIQ1S {
   using Format = FormatIQ1S;
   using Block = Format::Block;
-  static constexpr int kOffset = Iq1Codes::kOffset;
-  static void Decode(const Block* const* blocks, DecodedBlocks* out) {
-    alignas(64) uint16_t index[kBlocksAtOnce][32];
-    uint32_t up[kBlocksAtOnce];
+  using Entries = Iq1Codes::Entries;
+  static void Find(const Block* const* blocks, Entries* out) {
     for (int v = 0; v < kBlocksAtOnce; v += 2) {
       // A 16-bit word for 32 weights: three bits an entry, the scale, the sign of the shift.
       const __m512i words = TwoBlocks::WideWords(blocks[v]->qh, blocks[v + 1]->qh);
       const __m512i top = Vbmi::Fields(words, 0, 3, 6, 9, 16, 19, 22, 25);
-      Iq1Codes::Indices(blocks[v]->qs, _mm512_castsi512_si256(top), index[v]);
-      Iq1Codes::Indices(blocks[v + 1]->qs, _mm512_extracti64x4_epi64(top, 1), index[v + 1]);
+      Iq1Codes::Indices(blocks[v]->qs, _mm512_castsi512_si256(top), out->index[v]);
+      Iq1Codes::Indices(blocks[v + 1]->qs, _mm512_extracti64x4_epi64(top, 1), out->index[v + 1]);
       const uint64_t down =
           _cvtmask64_u64(_mm512_movepi8_mask(Vbmi::Fields(words, 8, 8, 8, 8, 24, 24, 24, 24)));
-      up[v] = static_cast<uint32_t>(~down);
-      up[v + 1] = static_cast<uint32_t>(~down >> 32);
+      out->up[v] = static_cast<uint32_t>(~down);
+      out->up[v + 1] = static_cast<uint32_t>(~down >> 32);
     }
-    Iq1Codes::Decode(index, up, out);
+  }
+  static __m128i Scales16(const Block& b) {
+    const __m128i s = _mm_and_si128(_mm_srli_epi16(Bytes::Load16(b.qh), 12), _mm_set1_epi16(7));
+    const __m128i twice = _mm_or_si128(s, _mm_slli_epi16(s, 8));
+    return _mm_or_si128(_mm_add_epi8(twice, twice), _mm_set1_epi8(1));
   }
 };
 
 struct WholeIQ1M {
   using Format = FormatIQ1M;
   using Block = Format::Block;
-  static constexpr int kOffset = Iq1Codes::kOffset;
-  static void Decode(const Block* const* blocks, DecodedBlocks* out) {
-    alignas(64) uint16_t index[kBlocksAtOnce][32];
-    uint32_t up[kBlocksAtOnce];
+  using Entries = Iq1Codes::Entries;
+  static void Find(const Block* const* blocks, Entries* out) {
     for (int v = 0; v < kBlocksAtOnce; v += 2) {
       // Four bits an entry, the highest is the sign of the shift.
       const __m512i top = Vbmi::Fields(TwoBlocks::WideWords(blocks[v]->qh, blocks[v + 1]->qh), 0, 4,
                                        8, 12, 16, 20, 24, 28);
-      Iq1Codes::Indices(blocks[v]->qs, _mm512_castsi512_si256(top), index[v]);
-      Iq1Codes::Indices(blocks[v + 1]->qs, _mm512_extracti64x4_epi64(top, 1), index[v + 1]);
+      Iq1Codes::Indices(blocks[v]->qs, _mm512_castsi512_si256(top), out->index[v]);
+      Iq1Codes::Indices(blocks[v + 1]->qs, _mm512_extracti64x4_epi64(top, 1), out->index[v + 1]);
       const uint64_t clear = _cvtmask64_u64(_mm512_testn_epi8_mask(top, _mm512_set1_epi8(8)));
-      up[v] = static_cast<uint32_t>(clear);
-      up[v + 1] = static_cast<uint32_t>(clear >> 32);
+      out->up[v] = static_cast<uint32_t>(clear);
+      out->up[v + 1] = static_cast<uint32_t>(clear >> 32);
     }
-    Iq1Codes::Decode(index, up, out);
+  }
+  static __m128i Scales16(const Block& b) {
+    int64_t words;
+    std::memcpy(&words, b.scales, sizeof(words));
+    const __m128i fields = _mm_multishift_epi64_epi8(
+        _mm_set_epi64x(0x3936333029262320, 0x1916131009060300), _mm_set1_epi64x(words));
+    const __m128i s = _mm_and_si128(fields, _mm_set1_epi8(7));
+    return _mm_or_si128(_mm_add_epi8(s, s), _mm_set1_epi8(1));
   }
 };
 
@@ -374,16 +425,16 @@ struct WholeFormat {
 
   // The codes as signed bytes.
   static void DecodeBlocks(const Block* const* blocks, int8_t (*codes)[256]) {
-    DecodedBlocks decoded;
-    Whole::Decode(blocks, &decoded);
+    const Found found(blocks);
     for (int p = 0; p < kBlocksAtOnce; ++p) {
       for (int i = 0; i < 4; ++i) {
-        __m512i code = decoded.code[p][i];
-        if constexpr (Whole::kOffset != 0) {
-          code = _mm512_sub_epi8(code, _mm512_set1_epi8(Whole::kOffset));
+        __m512i code;
+        if constexpr (kIq1) {
+          code = _mm512_sub_epi8(Iq1Codes::Code(found.entries, p, i),
+                                 _mm512_set1_epi8(Iq1Codes::kOffset));
         } else {
-          code = _mm512_mask_sub_epi8(code, _cvtu64_mask64(decoded.negative[p][i]),
-                                      _mm512_setzero_si512(), code);
+          code = found.entries.Code(Whole::kLevels, p, i);
+          code = _mm512_mask_sub_epi8(code, found.Negative(p, i), _mm512_setzero_si512(), code);
         }
         _mm512_store_si512(codes[p] + 64 * i, code);
       }
@@ -395,55 +446,65 @@ struct WholeFormat {
   template <int kRows>
   static void BlockDots(const Block* const* blocks, const Int8Row256* x, int64_t block,
                         __m256i (*dots)[kBlocksAtOnce]) {
-    DecodedBlocks decoded;
-    Whole::Decode(blocks, &decoded);
+    const Found found(blocks);
     for (int p = 0; p < kBlocksAtOnce; ++p) {
-      const __m128i scales = Scales(*blocks[p]);
-      const __m512i lanes = _mm512_cvtepi8_epi32(scales);
-      __m512i sum[kRows];
-      for (int r = 0; r < kRows; ++r) sum[r] = _mm512_setzero_si512();
-      for (int i = 0; i < 4; ++i) {
-        const __m512i scale = _mm512_permutexvar_epi32(LaneScales(i), lanes);
-        for (int r = 0; r < kRows; ++r) {
-          __m512i q = Vbmi::Load(x[r].q + block * 256 + i * 64);
-          if constexpr (Whole::kOffset == 0) {
-            q = _mm512_mask_sub_epi8(q, _cvtu64_mask64(decoded.negative[p][i]),
-                                     _mm512_setzero_si512(), q);
-          }
-          // Four products of at most 62 * 127 fit into 16 bits, and the scale's upper half is zero:
-          // a product of 16-bit pairs is the product of the lanes.
-          const __m512i dot = _mm512_dpbusd_epi32(_mm512_setzero_si512(), decoded.code[p][i], q);
-          sum[r] = _mm512_dpwssd_epi32(sum[r], dot, scale);
-        }
-      }
-      for (int r = 0; r < kRows; ++r) {
-        dots[r][p] =
-            _mm256_add_epi32(_mm512_castsi512_si256(sum[r]), _mm512_extracti64x4_epi64(sum[r], 1));
-        if constexpr (Whole::kOffset != 0) {
-          dots[r][p] = _mm256_sub_epi32(dots[r][p], OffsetTerm(scales, x[r], block));
-        }
+      if constexpr (kIq1) {
+        Iq1Codes::Dots<kRows>(found.entries, p, Whole::Scales16(*blocks[p]), x, block, dots);
+      } else {
+        SignedDots<kRows>(found, p, Scales(*blocks[p]), x, block, dots);
       }
     }
   }
 
  private:
+  static constexpr bool kIq1 = std::is_same_v<typename Whole::Entries, Iq1Codes::Entries>;
+
+  // What four blocks hold; IQ1 has no signs.
+  struct Found {
+    typename Whole::Entries entries;
+    SignBits signs;
+    explicit Found(const Block* const* blocks) {
+      if constexpr (kIq1) {
+        Whole::Find(blocks, &entries);
+      } else {
+        Whole::Find(blocks, &entries, &signs);
+      }
+    }
+    __mmask64 Negative(int p, int i) const { return _cvtu64_mask64(signs.negative[p][i]); }
+  };
+
+  // BlockDots of magnitudes and signs.
+  template <int kRows>
+  static void SignedDots(const Found& found, int p, __m128i scales, const Int8Row256* x,
+                         int64_t block, __m256i (*dots)[kBlocksAtOnce]) {
+    const __m512i lanes = _mm512_cvtepi8_epi32(scales);
+    __m512i sum[kRows];
+    for (int r = 0; r < kRows; ++r) sum[r] = _mm512_setzero_si512();
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      const __m512i code = found.entries.Code(Whole::kLevels, p, i);
+      const __m512i scale = _mm512_permutexvar_epi32(LaneScales(i), lanes);
+      for (int r = 0; r < kRows; ++r) {
+        __m512i q = Vbmi::Load(x[r].q + block * 256 + i * 64);
+        q = _mm512_mask_sub_epi8(q, found.Negative(p, i), _mm512_setzero_si512(), q);
+        // Four products of at most 62 * 127 fit into 16 bits, and the scale's upper half is zero: a
+        // product of 16-bit pairs is the product of the lanes.
+        const __m512i dot = _mm512_dpbusd_epi32(_mm512_setzero_si512(), code, q);
+        sum[r] = _mm512_dpwssd_epi32(sum[r], dot, scale);
+      }
+    }
+    for (int r = 0; r < kRows; ++r) {
+      dots[r][p] =
+          _mm256_add_epi32(_mm512_castsi512_si256(sum[r]), _mm512_extracti64x4_epi64(sum[r], 1));
+    }
+  }
+
   // Which group's scale belongs to the lanes of vector i.
   static __m512i LaneScales(int i) {
     const __m512i within = kGroup == 32
                                ? _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1)
                                : _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
     return _mm512_add_epi32(within, _mm512_set1_epi32(i * (64 / kGroup)));
-  }
-  // kOffset sum_g s[g] sum_i q_i.
-  static __m256i OffsetTerm(__m128i scales, const Int8Row256& x, int64_t block) {
-    __m256i sums;
-    if constexpr (kGroup == 32) {
-      sums = _mm256_zextsi128_si256(
-          _mm_madd_epi16(_mm_cvtepi8_epi16(scales), Bytes::Load16(x.sum32 + block * 8)));
-    } else {
-      sums = _mm256_madd_epi16(_mm256_cvtepi8_epi16(scales), Bytes::Load(x.sum16 + block * 16));
-    }
-    return _mm256_mullo_epi32(sums, _mm256_set1_epi32(Whole::kOffset));
   }
 };
 
