@@ -118,6 +118,13 @@ absl::Status FillDefaults(v1::Config& config) {
   if (compute.prompt_routing_bound() == 0) compute.set_prompt_routing_bound(0.15F);
   if (compute.prompt_routing_budget() == 0) compute.set_prompt_routing_budget(0.10F);
 
+  if (compute.look_ahead().empty()) compute.set_look_ahead("prompt");
+  v1::DeviceTierConfig& device = *compute.mutable_device_tier();
+  if (device.device().empty()) device.set_device("none");
+  if (device.copy_gbs() == 0) device.set_copy_gbs(12);
+  if (device.uploads_per_layer() == 0) device.set_uploads_per_layer(2);
+  if (device.uploads_per_step() == 0) device.set_uploads_per_step(64);
+
   v1::ExpertStoreConfig& expertstore = *config.mutable_expertstore();
   if (expertstore.queue_depth() == 0) expertstore.set_queue_depth(32);
   if (expertstore.policy().empty()) expertstore.set_policy("auto");
@@ -154,6 +161,10 @@ absl::Status FillDefaults(v1::Config& config) {
         absl::StrCat("compute.prompt_routing_budget: ", compute.prompt_routing_budget(),
                      " is not a share above 0 and at most 1"));
   }
+  STRATA_RETURN_IF_ERROR(
+      CheckOneOf("compute.look_ahead", compute.look_ahead(), {"prompt", "always", "off"}));
+  STRATA_RETURN_IF_ERROR(
+      CheckOneOf("compute.device_tier.device", device.device(), {"none", "simulated"}));
   STRATA_RETURN_IF_ERROR(
       CheckOneOf("expertstore.policy", expertstore.policy(), {"auto", "lru", "layer-lru", "lfu"}));
   if (expertstore.slice_bytes() % 4096 != 0) {

@@ -18,7 +18,11 @@
 
 namespace strata::policy {
 
-enum class Phase : uint8_t { kDecode, kPrompt };
+enum class Phase : uint8_t {
+  kDecode,
+  kPrompt,
+  kPromptAhead  // for Victim only: a prompt will need it; nothing that decoding uses goes for that
+};
 
 // Experts are numbered 0..n-1.
 struct Shape {

@@ -54,11 +54,12 @@ void LeastRecent::Insert(uint32_t expert, std::optional<Phase> phase) {
 std::optional<uint32_t> LeastRecent::VictimIn(uint32_t partition, Phase phase,
                                               absl::FunctionRef<bool(uint32_t)> may_go) const {
   const uint32_t others = Others(partition);
-  if (phase == Phase::kPrompt) {
+  if (phase != Phase::kDecode) {
     for (uint32_t e = lists_.front(others); e != NumberLists::kNone; e = lists_.TowardsBack(e)) {
       if (may_go(e)) return e;
     }
   }
+  if (phase == Phase::kPromptAhead) return std::nullopt;
   for (const uint32_t list : {others, Decoding(partition)}) {
     for (uint32_t e = lists_.back(list); e != NumberLists::kNone; e = lists_.TowardsFront(e)) {
       if (may_go(e)) return e;

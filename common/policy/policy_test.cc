@@ -51,6 +51,30 @@ TEST(NumberLists, MatchesStdList) {
 }
 
 // Against the definition: every use halves for every half_life uses after it.
+TEST(LeastRecent, WhatAPromptReadsAheadNeverReplacesWhatDecodingUses) {
+  Shape shape;
+  for (uint32_t e = 0; e < 6; ++e) {
+    shape.layer.push_back(e / 3);
+    shape.size_class.push_back(0);
+  }
+  shape.class_slots = {4};
+  const Hotness hotness(6);
+  for (const char* name : {"lru", "layer-lru"}) {
+    const auto policy = Make(name, shape, hotness).value();
+    const auto any = [](uint32_t /*expert*/) { return true; };
+    for (const uint32_t e : {0u, 1u}) policy->Insert(e, Phase::kDecode);
+    EXPECT_EQ(policy->Victim(3, Phase::kPromptAhead, any), std::nullopt) << name;
+    policy->Insert(2, Phase::kPrompt);
+    policy->Insert(4, std::nullopt);
+    EXPECT_EQ(policy->Victim(3, Phase::kPromptAhead, any), 2u) << name;
+    policy->Erase(2);
+    EXPECT_EQ(policy->Victim(3, Phase::kPromptAhead, any), 4u) << name;
+    policy->Use(4, 1, Phase::kDecode);
+    EXPECT_EQ(policy->Victim(3, Phase::kPromptAhead, any), std::nullopt) << name;
+    EXPECT_TRUE(policy->Victim(3, Phase::kPrompt, any).has_value()) << name;
+  }
+}
+
 TEST(Hotness, ValuesMatchTheirDefinition) {
   constexpr double kHalfLife = 50;
   constexpr uint32_t kExperts = 10;

@@ -15,7 +15,7 @@ bool Valid(uint64_t word, uint32_t experts, Request* request) {
   const uint64_t op = word >> 40 & 0xff;
   const uint64_t priority = word >> 32 & 0xff;
   if (op < static_cast<uint64_t>(RequestOp::kWant) ||
-      op > static_cast<uint64_t>(RequestOp::kPromote) || priority >= kPriorities) {
+      op > static_cast<uint64_t>(RequestOp::kElsewhere) || priority >= kPriorities) {
     return false;
   }
   request->op = static_cast<RequestOp>(op);

@@ -98,11 +98,15 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
 // --- client block ---------------------------------------------------------------------------
 enum class RequestOp : uint8_t {
-  kWant = 1,             // read it; the store holds it for this client until kDone
-  kDone = 2,             // the client has pinned it, or no longer wants it
-  kLookAhead = 3,        // read it when the drive has nothing better to do; nobody waits
+  kWant = 1,  // read it; the store holds it for this client until kDone
+  kDone = 2,  // the client has pinned it, or no longer wants it
+  // Read it when the drive has nothing better to do; nobody waits. At priority kPrompt: a prompt
+  // will want it after what it waits for now; it takes a place that decoding does not need, as soon
+  // as there is one, and keeps it until kCancelLookAhead.
+  kLookAhead = 3,
   kCancelLookAhead = 4,  // forget this client's look-ahead requests that have not reached the drive
   kPromote = 5,          // read it in the background if, by use, it is worth more than what must go
+  kElsewhere = 6,        // the client holds a copy of its own: the first to go
 };
 
 struct Request {

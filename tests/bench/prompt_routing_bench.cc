@@ -115,6 +115,7 @@ class Reader {
               .prompt_rule = rule != nullptr ? *rule : RoutingRule(),
               .tally = {},
               .unmet = {},
+              .look_ahead = false,
               .x = {},
               .cos_sin = {}};
     STRATA_RETURN_IF_ERROR(model_.Forward(step));

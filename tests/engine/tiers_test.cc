@@ -15,6 +15,7 @@
 #include "common/tokenizer/tokenizer.h"
 #include "common/trace/routing_trace.h"
 #include "services/compute/experts/arena_expert_source.h"
+#include "services/compute/experts/device_tier.h"
 #include "services/expertstore/test_support.h"
 #include "tests/engine/local_engine.h"
 
@@ -38,8 +39,9 @@ std::vector<uint32_t> Text(size_t tokens) {
 // A store with room for `percent` of the demo model's experts, full, and an engine that uses it.
 class Tiered {
  public:
+  // `device_slots`: of a simulated device above the arena.
   explicit Tiered(const std::string& name, uint64_t percent,
-                  v1::ComputeConfig config = SmallConfig()) {
+                  v1::ComputeConfig config = SmallConfig(), uint32_t device_slots = 0) {
     auto file = gguf::Model::Open(kModel).value();
     expertstore::DataPlaneOptions options;
     options.geometry = gguf::ReadExpertGeometry(*file).value();
@@ -50,9 +52,20 @@ class Tiered {
         expertstore::PlanSlots(options.geometry, 1ull << 40, 1).value().all_bytes * percent / 100;
     options.attach_path = expertstore::TestPath(name + ".sock");
     store_.emplace(options);
-    auto source = std::make_unique<ArenaExpertSource>(
-        ArenaExpertSource::Options{options.attach_path, options.fingerprint});
-    EXPECT_TRUE(source->WaitUntilReady(20000).ok());
+    const auto client = [&options] {
+      auto made = std::make_unique<ArenaExpertSource>(
+          ArenaExpertSource::Options{options.attach_path, options.fingerprint});
+      EXPECT_TRUE(made->WaitUntilReady(20000).ok());
+      return made;
+    };
+    std::unique_ptr<ExpertSource> source = client();
+    if (device_slots > 0) {
+      const uint64_t expert = options.geometry.layers.back().bytes_per_expert() + 3 * 64;
+      source = DeviceTier::Create(std::move(source), client(),
+                                  SimulatedDevice::Create(device_slots * expert, 2).value(),
+                                  options.geometry, {})
+                   .value();
+    }
     runtime_ = Runtime::Open(std::move(file), config, std::move(source)).value();
     EXPECT_TRUE(runtime_->StartEngine(nullptr).ok());
     // A test of what happens with a part in memory starts when that part is there.
@@ -109,6 +122,43 @@ TEST(PromptRouting, FullEqualsTheMappedFile) {
   EXPECT_EQ(got.usage.prompt_routing(), v1::FULL);
   EXPECT_EQ(got.usage.substituted_choices(), 0u);
   EXPECT_EQ(got.usage.bytes_not_read(), 0u);
+}
+
+// One chunk of 1,000 tokens, layer by layer, the next layer's experts read while one is computed:
+// the answer is that of the resident run, and most of the experts are there when they are needed.
+TEST(PromptSweep, ALongChunkEqualsTheResidentRun) {
+  const std::vector<uint32_t> prompt = Text(1000);
+  v1::ComputeConfig config = SmallConfig();
+  config.set_chunk_tokens(1024);
+  const auto mapped = OpenLocal(kModel, config);
+  ASSERT_TRUE(mapped.ok()) << mapped.status();
+  const auto want = GenerateGreedy((*mapped)->engine(), prompt, 20);
+  ASSERT_TRUE(want.ok()) << want.status();
+  for (const char* look_ahead : {"off", "prompt", "always"}) {
+    config.set_look_ahead(look_ahead);
+    Tiered tiered("sweep", 40, config);
+    EXPECT_EQ(tiered.Generate(prompt, 20, v1::FULL).tokens, *want) << look_ahead;
+    const ExpertCounters counters = tiered.engine().status().experts;
+    EXPECT_EQ(counters.looked_ahead > 0, std::string_view(look_ahead) != "off");
+  }
+}
+
+TEST(DeviceTier, TokensEqualTheDirectRun) {
+  const std::vector<uint32_t> prompt = Text(100);
+  const auto mapped = OpenLocal(kModel, SmallConfig());
+  ASSERT_TRUE(mapped.ok()) << mapped.status();
+  const auto want = GenerateGreedy((*mapped)->engine(), prompt, 200);
+  ASSERT_TRUE(want.ok()) << want.status();
+  for (const uint64_t percent : {25, 100}) {
+    Tiered tiered("device", percent, SmallConfig(), 30);
+    // The copy thread may get no processor for a while.
+    ExpertCounters counters;
+    for (int i = 0; i < 50 && counters.device_hits < 500; ++i) {
+      ASSERT_EQ(tiered.Generate(prompt, 200, v1::FULL).tokens, *want);
+      counters = tiered.engine().status().experts;
+    }
+    EXPECT_GE(counters.device_hits, 500u) << counters.uploads << " uploads";
+  }
 }
 
 TEST(PromptRouting, ResidentReadsNothing) {

@@ -28,6 +28,9 @@ struct EngineOptions {
   std::optional<PromptRouting> prompt_routing;
   float prompt_routing_bound = 0.15F;
   float prompt_routing_budget = 0.10F;
+  // The next layer's experts are asked for while this one computes, if not all are in memory.
+  bool prompt_look_ahead = true;
+  bool decode_look_ahead = false;
 };
 
 struct EngineStatus {

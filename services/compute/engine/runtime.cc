@@ -92,6 +92,8 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Open(std::unique_ptr<gguf::Mod
   if (config.prompt_routing_budget() > 0) {
     runtime->options_.prompt_routing_budget = config.prompt_routing_budget();
   }
+  runtime->options_.prompt_look_ahead = config.look_ahead() != "off";
+  runtime->options_.decode_look_ahead = config.look_ahead() == "always";
   STRATA_RETURN_IF_ERROR(runtime->PlanMemory(config));
   runtime->options_.chunk_tokens =
       config.chunk_tokens() > 0 ? static_cast<int>(config.chunk_tokens()) : runtime->ChunkTokens();

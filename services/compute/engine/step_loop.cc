@@ -331,6 +331,7 @@ absl::Status StepLoop::RunRows(const StepPlan& plan) {
             .prompt_rule = {},
             .tally = {},
             .unmet = {},
+            .look_ahead = false,
             .x = {},
             .cos_sin = {}};
   Sequence* const reading = plan.chunk ? Find(plan.chunk->sequence) : nullptr;
@@ -340,6 +341,12 @@ absl::Status StepLoop::RunRows(const StepPlan& plan) {
   } else if (reading != nullptr) {
     step.prompt_rule = reading->routing;
     step.unmet = reading->unmet;
+  }
+  if (step.experts != nullptr && !step.experts->HoldsAll()) {
+    // Restricted rows choose among what is there: nothing to look ahead to.
+    step.look_ahead = plan.decode.empty() ? options_.prompt_look_ahead &&
+                                                step.prompt_rule.mode == PromptRouting::kFull
+                                          : options_.decode_look_ahead && !plan.chunk;
   }
   STRATA_RETURN_IF_ERROR(ForwardPatiently(step));
   if (reading != nullptr) reading->routed.Add(step.tally);

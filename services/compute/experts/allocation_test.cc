@@ -40,7 +40,7 @@ TEST(ArenaExpertSource, NeitherHitsNorMissesAllocate) {
     for (uint16_t e = 0; e < 32; ++e) batch[e] = {static_cast<uint16_t>(1 + step % 3), e};
     const size_t count = step % 2 == 0 ? 32 : 4;
     counting = true;
-    source.LookAhead({batch.data(), 2});
+    source.LookAhead({batch.data(), 2}, ExpertPriority::kDecode);
     source.Begin({batch.data(), count}, ExpertPriority::kDecode);
     bool ok = true;
     for (;;) {

@@ -145,7 +145,7 @@ void ArenaExpertSource::ReleaseHandedOut() {
   for (const uint32_t slot : handed_slots_) link_->client().Unpin(slot);
   handed_out_.clear();
   handed_slots_.clear();
-  if (link_->client().StoreStarved()) link_->client().Ring();
+  if (sweeping_ || link_->client().StoreStarved()) link_->client().Ring();
 }
 
 bool ArenaExpertSource::SendRequests() {
@@ -191,31 +191,45 @@ void ArenaExpertSource::TakeFailures() {
   }
 }
 
-void ArenaExpertSource::LookAhead(std::span<const ExpertId> experts) {
+void ArenaExpertSource::LookAhead(std::span<const ExpertId> experts, ExpertPriority priority) {
   const std::shared_ptr<Link> link = CurrentLink();
   if (link == nullptr) return;
   shm::ArenaClient& client = link->client();
   if (!client.Push({shm::RequestOp::kCancelLookAhead, ExpertPriority::kLookAhead, 0})) return;
-  Ask(*link, shm::RequestOp::kLookAhead, ExpertPriority::kLookAhead, experts);
+  const bool prompt = priority != ExpertPriority::kDecode;
+  const uint64_t asked =
+      Ask(*link, shm::RequestOp::kLookAhead,
+          prompt ? ExpertPriority::kPrompt : ExpertPriority::kLookAhead, experts, false);
+  counters_.looked_ahead += asked;
+  sweeping_ = prompt && asked > 0;
 }
 
 void ArenaExpertSource::Promote(std::span<const ExpertId> experts) {
   const std::shared_ptr<Link> link = CurrentLink();
   if (link == nullptr || experts.empty()) return;
-  Ask(*link, shm::RequestOp::kPromote, ExpertPriority::kBackground, experts);
+  Ask(*link, shm::RequestOp::kPromote, ExpertPriority::kBackground, experts, false);
 }
 
-void ArenaExpertSource::Ask(const Link& link, shm::RequestOp op, ExpertPriority priority,
-                            std::span<const ExpertId> experts) {
+void ArenaExpertSource::HeldElsewhere(std::span<const ExpertId> experts) {
+  const std::shared_ptr<Link> link = CurrentLink();
+  if (link == nullptr || experts.empty()) return;
+  Ask(*link, shm::RequestOp::kElsewhere, ExpertPriority::kBackground, experts, true);
+}
+
+uint64_t ArenaExpertSource::Ask(const Link& link, shm::RequestOp op, ExpertPriority priority,
+                                std::span<const ExpertId> experts, bool in_memory) {
   shm::ArenaClient& client = link.client();
   const std::span<const shm::LayerRecord> layers = client.table().layers();
+  uint64_t asked = 0;
   for (const ExpertId id : experts) {
     if (id.layer >= layers.size() || id.index >= layers[id.layer].experts) continue;
     const uint32_t expert = layers[id.layer].first_expert + id.index;
-    if (client.Resident(expert)) continue;
+    if (client.Resident(expert) != in_memory) continue;
     if (!client.Push({op, priority, expert})) break;
+    ++asked;
   }
   client.Ring();
+  return asked;
 }
 
 void ArenaExpertSource::CountUses(std::span<const ExpertUse> uses, ExpertPriority priority) {

@@ -42,7 +42,8 @@ class ArenaExpertSource : public ExpertSource {
   void FindResident(uint16_t layer, std::span<uint8_t> in_memory) const override;
   bool HoldsAll() const override;
   void Promote(std::span<const ExpertId> experts) override;
-  void LookAhead(std::span<const ExpertId> experts) override;
+  void LookAhead(std::span<const ExpertId> experts, ExpertPriority priority) override;
+  void HeldElsewhere(std::span<const ExpertId> experts) override;
   absl::Status WaitUntilReady(int timeout_ms) override;
   ExpertCounters counters() const override;
 
@@ -62,9 +63,9 @@ class ArenaExpertSource : public ExpertSource {
   };
 
   std::shared_ptr<Link> CurrentLink() const;
-  // Requests for those of `experts` that the model has and memory has not.
-  void Ask(const Link& link, shm::RequestOp op, ExpertPriority priority,
-           std::span<const ExpertId> experts);
+  // Requests for those of `experts` that the model has and memory has or has not; returns how many.
+  uint64_t Ask(const Link& link, shm::RequestOp op, ExpertPriority priority,
+               std::span<const ExpertId> experts, bool in_memory);
   bool TryPin(uint32_t position, ExpertId id, uint32_t expert);
   void ReleaseHandedOut();
   // Both return whether the store should be rung.
@@ -79,6 +80,7 @@ class ArenaExpertSource : public ExpertSource {
   std::shared_ptr<Link> link_;  // of the batch; null between batches
   uint64_t link_number_ = 0;    // of the last batch's link
   absl::Status batch_status_;
+  bool sweeping_ = false;  // the store waits for our slots to read ahead for a prompt
   ExpertPriority priority_ = ExpertPriority::kDecode;
   std::vector<Wanted> wanted_;
   std::vector<ReadyExpert> ready_;  // pinned, not yet handed out

@@ -190,7 +190,7 @@ TEST(ArenaExpertSource, LookAheadIsReadWithoutAnyoneWaiting) {
   for (int step = 0; step < 40; ++step) {
     const auto experts = Choose(random, 1 + step % 4, 32, 4);
     const uint64_t hits = source.counters().hits;
-    source.LookAhead(experts);
+    source.LookAhead(experts, ExpertPriority::kDecode);
     // A guess may be dropped; most must arrive.
     for (int i = 0; i < 200 && plane->Status().reads_in_flight + plane->Status().reads_waiting > 0;
          ++i) {
@@ -202,6 +202,96 @@ TEST(ArenaExpertSource, LookAheadIsReadWithoutAnyoneWaiting) {
     }
   }
   EXPECT_GT(source.counters().hits, 80u);
+}
+
+// A prompt's pass over the layers, the next one read while this one is worked on: bytes are right,
+// what was read ahead is there, and decoding's experts are still in memory afterwards.
+TEST(ArenaExpertSource, APromptReadsAheadBesideDecodingsExperts) {
+  const TestModel model("sweep", 5, 32);  // layer 5 has slots of its own
+  DataPlaneOptions options = OptionsFor(model, "sweep");
+  options.policy = "lru";
+  options.arena_bytes = ArenaFor(model, 60);
+  RunningPlane plane(options);
+  ArenaExpertSource source(ClientOptions(options));
+  ASSERT_TRUE(source.WaitUntilReady(kReadyMs).ok());
+  std::vector<ExpertId> decoded;
+  for (uint16_t layer = 1; layer <= 4; ++layer) {
+    std::vector<ExpertUse> uses;
+    std::vector<ExpertId> batch;
+    for (uint16_t e = 0; e < 4; ++e) {
+      batch.push_back({layer, e});
+      uses.push_back({{layer, e}, 1});
+    }
+    source.CountUses(uses, ExpertPriority::kDecode);
+    ASSERT_TRUE(RunBatch(source, model, batch).ok());
+    decoded.insert(decoded.end(), batch.begin(), batch.end());
+  }
+  const auto all_of = [](uint16_t layer) {
+    std::vector<ExpertId> all;
+    for (uint16_t e = 0; e < 32; ++e) all.push_back({layer, e});
+    return all;
+  };
+  for (int pass = 0; pass < 5; ++pass) {
+    for (uint16_t layer = 1; layer <= 4; ++layer) {
+      const std::vector<ExpertId> batch = all_of(layer);
+      std::vector<ExpertUse> uses;
+      for (const ExpertId id : batch) uses.push_back({id, 3});
+      source.CountUses(uses, ExpertPriority::kPrompt);
+      source.Begin(batch, ExpertPriority::kPrompt);
+      source.LookAhead(
+          layer < 4 ? all_of(static_cast<uint16_t>(layer + 1)) : std::vector<ExpertId>(),
+          ExpertPriority::kPrompt);
+      size_t seen = 0;
+      for (;;) {
+        const auto ready = source.Next();
+        ASSERT_TRUE(ready.ok()) << ready.status();
+        if (ready->empty()) break;
+        seen += ready->size();
+        for (const ReadyExpert& expert : *ready) {
+          ASSERT_TRUE(model.Same(expert.id.layer, expert.id.index, expert.parts.part));
+        }
+      }
+      source.End();
+      ASSERT_EQ(seen, 32u);
+      // Given time, the next layer is there before it is asked for.
+      for (int i = 0; i < 200 && layer < 4; ++i) {
+        std::vector<uint8_t> there(32);
+        source.FindResident(static_cast<uint16_t>(layer + 1), there);
+        if (std::count(there.begin(), there.end(), 1) == 32) break;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    }
+  }
+  EXPECT_GT(source.counters().looked_ahead, 0u);
+  // Of the 20 layers read, only those nobody could look ahead to were waited for.
+  EXPECT_LT(source.counters().misses, 16u + 5u * 32u + 2u * 32u);
+  for (const ExpertId id : decoded) {
+    std::vector<uint8_t> there(32);
+    source.FindResident(id.layer, there);
+    EXPECT_EQ(there[id.index], 1) << id.layer << " " << id.index;
+  }
+}
+
+TEST(ArenaExpertSource, WhatIsHeldElsewhereGoesFirst) {
+  const TestModel model("elsewhere", 2, 16);
+  DataPlaneOptions options = OptionsFor(model, "elsewhere");
+  options.policy = "lru";
+  options.arena_bytes = ArenaFor(model, 50);
+  RunningPlane plane(options);
+  ArenaExpertSource source(ClientOptions(options));
+  ASSERT_TRUE(source.WaitUntilReady(kReadyMs).ok());
+  const auto use = [&](std::vector<ExpertId> batch) {
+    std::vector<ExpertUse> uses;
+    for (const ExpertId id : batch) uses.push_back({id, 1});
+    source.CountUses(uses, ExpertPriority::kDecode);
+    ASSERT_TRUE(RunBatch(source, model, batch).ok());
+  };
+  use({{1, 0}, {1, 1}, {1, 2}, {1, 3}, {1, 4}, {1, 5}, {1, 6}, {1, 7}});
+  source.HeldElsewhere(std::vector<ExpertId>{{1, 6}, {1, 7}});  // otherwise the last to go
+  use({{1, 8}, {1, 9}});
+  std::vector<uint8_t> there(16);
+  source.FindResident(1, there);
+  EXPECT_EQ(there, (std::vector<uint8_t>{1, 1, 1, 1, 1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0}));
 }
 
 TEST(ArenaExpertSource, AReadErrorIsClearAndHarmsNobodyElse) {
@@ -240,7 +330,7 @@ TEST(ArenaExpertSource, UnavailableWithoutAStoreAndReadyOnceThereIsOne) {
   EXPECT_EQ(source.WaitUntilReady(30).code(), absl::StatusCode::kUnavailable);
   const std::vector<ExpertId> experts = {{1, 3}, {1, 4}};
   EXPECT_EQ(RunBatch(source, model, experts).code(), absl::StatusCode::kUnavailable);
-  source.LookAhead(experts);
+  source.LookAhead(experts, ExpertPriority::kDecode);
   for (int restart = 1; restart <= 3; ++restart) {
     RunningPlane plane(options);
     // Until the old store's end is noticed, its memory may still serve hits.

@@ -56,10 +56,13 @@ struct ExpertUse {
 };
 
 struct ExpertCounters {
-  uint64_t hits = 0;         // experts that were there when a batch began
-  uint64_t misses = 0;       // experts that had to be waited for
-  uint64_t wait_ns = 0;      // time spent waiting in Next()
-  uint64_t connections = 0;  // times a store was attached to; 0 without a store
+  uint64_t hits = 0;          // experts that were there when a batch began
+  uint64_t misses = 0;        // experts that had to be waited for
+  uint64_t wait_ns = 0;       // time spent waiting in Next()
+  uint64_t looked_ahead = 0;  // experts asked for by LookAhead
+  uint64_t device_hits = 0;   // of the hits, in device memory
+  uint64_t uploads = 0;       // into device memory
+  uint64_t connections = 0;   // times a store was attached to; 0 without a store
 };
 
 // One thread at a time.
@@ -95,9 +98,14 @@ class ExpertSource {
   // than what they replace. Not cancelled by LookAhead.
   virtual void Promote(std::span<const ExpertId> experts) = 0;
 
-  // Asks for experts that a later batch will probably want, when the drive has nothing better to
-  // do. Replaces the previous call's wishes as far as their reading has not begun.
-  virtual void LookAhead(std::span<const ExpertId> experts) = 0;
+  // Asks for experts that a later batch will probably want. For decoding (kDecode): when the drive
+  // has nothing better to do. For a prompt (kPrompt): behind what the prompt waits for now, in
+  // places that decoding does not need. Replaces the previous call's wishes as far as their reading
+  // has not begun.
+  virtual void LookAhead(std::span<const ExpertId> experts, ExpertPriority priority) = 0;
+
+  // The caller holds copies of these: they are the first to go when room is needed.
+  virtual void HeldElsewhere(std::span<const ExpertId> experts) = 0;
 
   // Blocks until a store is attached, at most `timeout_ms`. Between batches only.
   virtual absl::Status WaitUntilReady(int timeout_ms) = 0;

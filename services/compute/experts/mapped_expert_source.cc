@@ -53,8 +53,6 @@ void MappedExpertSource::FindResident(uint16_t /*layer*/, std::span<uint8_t> in_
   std::fill(in_memory.begin(), in_memory.end(), uint8_t{1});
 }
 
-void MappedExpertSource::LookAhead(std::span<const ExpertId> /*experts*/) {}
-
 absl::Status MappedExpertSource::WaitUntilReady(int /*timeout_ms*/) { return absl::OkStatus(); }
 
 }  // namespace strata::compute

@@ -28,7 +28,8 @@ class MappedExpertSource : public ExpertSource {
   void FindResident(uint16_t layer, std::span<uint8_t> in_memory) const override;
   bool HoldsAll() const override { return true; }
   void Promote(std::span<const ExpertId> /*experts*/) override {}
-  void LookAhead(std::span<const ExpertId> experts) override;
+  void LookAhead(std::span<const ExpertId> /*experts*/, ExpertPriority /*priority*/) override {}
+  void HeldElsewhere(std::span<const ExpertId> /*experts*/) override {}
   absl::Status WaitUntilReady(int timeout_ms) override;
   ExpertCounters counters() const override { return counters_; }
 

@@ -49,7 +49,7 @@ TEST(MappedExpertSource, HandsOutTheFilesBytes) {
 
   const std::vector<ExpertId> batch = {{2, 4}, {0, 1}, {2, 0}};
   for (int round = 1; round <= 2; ++round) {
-    (*source)->LookAhead(batch);
+    (*source)->LookAhead(batch, ExpertPriority::kDecode);
     (*source)->Begin(batch, ExpertPriority::kDecode);
     const auto ready = (*source)->Next();
     ASSERT_TRUE(ready.ok());

@@ -32,7 +32,12 @@ class TracingExpertSource : public ExpertSource {
   }
   bool HoldsAll() const override { return source_->HoldsAll(); }
   void Promote(std::span<const ExpertId> experts) override { source_->Promote(experts); }
-  void LookAhead(std::span<const ExpertId> experts) override { source_->LookAhead(experts); }
+  void LookAhead(std::span<const ExpertId> experts, ExpertPriority priority) override {
+    source_->LookAhead(experts, priority);
+  }
+  void HeldElsewhere(std::span<const ExpertId> experts) override {
+    source_->HeldElsewhere(experts);
+  }
   absl::Status WaitUntilReady(int timeout_ms) override {
     return source_->WaitUntilReady(timeout_ms);
   }

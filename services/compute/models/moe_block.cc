@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "common/base/status.h"
 #include "common/quant/decode.h"
@@ -207,15 +208,56 @@ absl::Status MoeBlock::Forward(Step& step) {
   for (size_t i = 0; i < wanted_.size(); i += ExpertSource::kMaxBatch) {
     const auto batch = std::span(wanted_).subspan(
         i, std::min<size_t>(ExpertSource::kMaxBatch, wanted_.size() - i));
-    STRATA_RETURN_IF_ERROR(RunBatch(step, batch, h, expert_out));
+    // Behind the last demands of this layer.
+    const bool last = i + batch.size() == wanted_.size();
+    STRATA_RETURN_IF_ERROR(RunBatch(step, batch, h, expert_out, last ? &logits : nullptr));
   }
   backend.CombineExperts(expert_out, weights, step.x);
   return absl::OkStatus();
 }
 
+void MoeBlock::LookAhead(Step& step, const Tensor& logits, const Tensor& expert_out) {
+  ahead_.clear();
+  if (next_ != nullptr) {
+    // Of a long prompt a part of the rows tells enough.
+    constexpr int64_t kRows = 256;
+    const int64_t rows = std::min<int64_t>(step.rows(), kRows);
+    const auto experts = static_cast<size_t>(next_->shape_.experts);
+    const Tensor h = expert_out.Rows(0, rows);
+    const Tensor guess = logits.Rows(0, rows);
+    step.backend.RmsNorm(step.x.Rows(step.rows() - rows, rows), next_->norm_,
+                         next_->shape_.norm_eps, h);
+    step.backend.MatMul(h, std::array{next_->router_}, {}, std::array{guess},
+                        /*accumulate=*/false);
+    ahead_logits_.resize(static_cast<size_t>(rows) * experts);
+    step.backend.CopyToHost(std::as_writable_bytes(std::span(ahead_logits_)), guess.data);
+    ahead_counts_.assign(experts, 0);
+    ahead_order_.resize(experts);
+    for (size_t at = 0; at < ahead_logits_.size(); at += experts) {
+      std::iota(ahead_order_.begin(), ahead_order_.end(), 0);
+      const float* const row = ahead_logits_.data() + at;
+      const auto end = ahead_order_.begin() + next_->shape_.experts_used;
+      std::nth_element(ahead_order_.begin(), end - 1, ahead_order_.end(),
+                       [row](int32_t a, int32_t b) { return row[a] > row[b]; });
+      for (auto e = ahead_order_.begin(); e != end; ++e) ++ahead_counts_[static_cast<size_t>(*e)];
+    }
+    // The most wanted first.
+    std::iota(ahead_order_.begin(), ahead_order_.end(), 0);
+    std::stable_sort(ahead_order_.begin(), ahead_order_.end(), [this](int32_t a, int32_t b) {
+      return ahead_counts_[static_cast<size_t>(a)] > ahead_counts_[static_cast<size_t>(b)];
+    });
+    for (const int32_t e : ahead_order_) {
+      if (ahead_counts_[static_cast<size_t>(e)] == 0) break;
+      ahead_.push_back({static_cast<uint16_t>(next_->layer_), static_cast<uint16_t>(e)});
+    }
+  }
+  step.experts->LookAhead(ahead_, step.priority);
+}
+
 absl::Status MoeBlock::RunBatch(Step& step, std::span<const ExpertId> batch, const Tensor& h,
-                                const Tensor& expert_out) {
+                                const Tensor& expert_out, const Tensor* logits) {
   step.experts->Begin(batch, step.priority);
+  if (step.look_ahead && logits != nullptr) LookAhead(step, *logits, expert_out);
   for (;;) {
     absl::StatusOr<std::span<const ReadyExpert>> ready = step.experts->Next();
     if (!ready.ok()) {

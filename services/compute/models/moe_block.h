@@ -36,6 +36,11 @@ class MoeBlock {
   // with ffn_down_exps; of the experts only type and shape are read.
   static absl::StatusOr<MoeBlock> Load(WeightLoader& loader, const MoeShape& shape, int layer);
 
+  // The next block with experts, to look ahead to; it must outlive this one.
+  void SetNext(const MoeBlock* next) {
+    if (next->shape_.experts == shape_.experts) next_ = next;
+  }
+
   absl::Status Forward(Step& step);
   static size_t ScratchBytes(const MoeShape& shape, int rows);
 
@@ -53,14 +58,19 @@ class MoeBlock {
   // Sorts the step's (row, rank) pairs by expert: the pairs of expert e are
   // tokens_[first_[e] .. first_[e + 1]) with their rows of the expert output beside them.
   void GroupByExpert(int rows);
-  // Computes a batch of experts for all rows routed to them, each as soon as it is there.
+  // Computes a batch of experts for all rows routed to them, each as soon as it is there. `logits`:
+  // of the last batch, memory for looking ahead.
   absl::Status RunBatch(Step& step, std::span<const ExpertId> batch, const Tensor& h,
-                        const Tensor& expert_out);
+                        const Tensor& expert_out, const Tensor* logits);
   FfnWeights WeightsAt(const ExpertParts& parts) const;
+  // Tells the source what the next block's router would choose now: the residual stream changes
+  // little from layer to layer. Overwrites `logits` and `expert_out`, which are not in use then.
+  void LookAhead(Step& step, const Tensor& logits, const Tensor& expert_out);
 
   MoeShape shape_;
   int layer_ = 0;
   Tensor norm_, router_;
+  const MoeBlock* next_ = nullptr;
   ExpertFormat format_;
 
   // Reused from step to step: no allocation once they have grown.
@@ -77,6 +87,10 @@ class MoeBlock {
   std::vector<int32_t> outputs_;
   std::vector<ExpertId> wanted_;
   std::vector<ExpertTask> tasks_;
+  std::vector<float> ahead_logits_;
+  std::vector<int32_t> ahead_order_;
+  std::vector<uint32_t> ahead_counts_;
+  std::vector<ExpertId> ahead_;
 };
 
 }  // namespace strata::compute

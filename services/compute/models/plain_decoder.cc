@@ -28,6 +28,12 @@ class PlainDecoder final : public Model {
         layers_.push_back({attention, dense});
       }
     }
+    MoeBlock* before = nullptr;
+    for (Layer& layer : layers_) {
+      MoeBlock* const moe = std::get_if<MoeBlock>(&layer.feed_forward);
+      if (before != nullptr && moe != nullptr) before->SetNext(moe);
+      if (moe != nullptr) before = moe;
+    }
     return absl::OkStatus();
   }
 

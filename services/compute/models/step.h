@@ -78,6 +78,9 @@ struct Step {
   RoutingTally tally;
   std::span<uint32_t> unmet;
 
+  // Ask for the experts that the next layer will probably want while this one computes.
+  bool look_ahead = false;
+
   Tensor x;        // [rows, hidden_size]: residual stream
   Tensor cos_sin;  // [rows, rotary]: rotation of each row's position, filled by the model
 

@@ -10,6 +10,8 @@
 #include "common/rpc/server.h"
 #include "services/compute/engine/runtime.h"
 #include "services/compute/experts/arena_expert_source.h"
+#include "services/compute/experts/device_tier.h"
+#include "services/compute/experts/mapped_expert_source.h"
 #include "services/compute/service/compute_service.h"
 #include "services/compute/service/kv_client.h"
 #include "strata/v1/expertstore.grpc.pb.h"
@@ -49,6 +51,19 @@ absl::StatusOr<std::unique_ptr<ExpertSource>> ConnectExperts(const v1::Config& c
   return source;
 }
 
+// Slots in device memory above `experts`, whose copies the tier's own thread takes from `feeder`.
+absl::StatusOr<std::unique_ptr<ExpertSource>> WithDevice(const v1::DeviceTierConfig& config,
+                                                         const gguf::ExpertGeometry& geometry,
+                                                         std::unique_ptr<ExpertSource> experts,
+                                                         std::unique_ptr<ExpertSource> feeder) {
+  STRATA_ASSIGN_OR_RETURN(auto device, SimulatedDevice::Create(config.bytes(), config.copy_gbs()));
+  DeviceTier::Options options;
+  options.uploads_per_layer = config.uploads_per_layer();
+  options.uploads_per_step = config.uploads_per_step();
+  return DeviceTier::Create(std::move(experts), std::move(feeder), std::move(device), geometry,
+                            options);
+}
+
 absl::Status Serve(const v1::Config& config) {
   const v1::ComputeConfig& compute = config.compute();
   STRATA_ASSIGN_OR_RETURN(std::unique_ptr<gguf::Model> file, OpenModelFile(config.model()));
@@ -56,6 +71,17 @@ absl::Status Serve(const v1::Config& config) {
   STRATA_ASSIGN_OR_RETURN(const gguf::ExpertGeometry geometry, gguf::ReadExpertGeometry(*file));
   if (compute.expertstore() != "none" && !geometry.layers.empty()) {
     STRATA_ASSIGN_OR_RETURN(experts, ConnectExperts(config, *file));
+  }
+  if (compute.device_tier().device() != "none" && !geometry.layers.empty()) {
+    std::unique_ptr<ExpertSource> feeder;
+    if (experts != nullptr) {
+      STRATA_ASSIGN_OR_RETURN(feeder, ConnectExperts(config, *file));
+    } else {
+      STRATA_ASSIGN_OR_RETURN(experts, MappedExpertSource::Create(*file, geometry));
+      STRATA_ASSIGN_OR_RETURN(feeder, MappedExpertSource::Create(*file, geometry));
+    }
+    STRATA_ASSIGN_OR_RETURN(experts, WithDevice(compute.device_tier(), geometry, std::move(experts),
+                                                std::move(feeder)));
   }
   STRATA_ASSIGN_OR_RETURN(const std::unique_ptr<Runtime> runtime,
                           Runtime::Open(std::move(file), compute, std::move(experts)));

@@ -95,7 +95,8 @@ absl::Status Residency::Handle(uint32_t client, const shm::Request& request) {
       if ((states_[request.expert].ahead & 1ull << client) == 0) {
         if (clients_[client].ahead.size() >= shm::kMaxOutstanding) CancelAhead(client);
         clients_[client].ahead.push_back(request.expert);
-        AskAhead(1ull << client, request.expert);
+        AskAhead(1ull << client, request.expert,
+                 request.priority == Priority::kPrompt ? Priority::kPrompt : Priority::kLookAhead);
       }
       break;
     case RequestOp::kCancelLookAhead:
@@ -104,11 +105,18 @@ absl::Status Residency::Handle(uint32_t client, const shm::Request& request) {
     case RequestOp::kPromote:
       Promote(request.expert);
       break;
+    case RequestOp::kElsewhere:
+      // Back to where experts stand that nobody has used yet.
+      if (states_[request.expert].phase == Phase::kResident) {
+        policy_.Erase(request.expert);
+        policy_.Insert(request.expert, std::nullopt);
+      }
+      break;
   }
   return absl::OkStatus();
 }
 
-void Residency::LookAhead(uint32_t expert) { AskAhead(kStoreBit, expert); }
+void Residency::LookAhead(uint32_t expert) { AskAhead(kStoreBit, expert, Priority::kLookAhead); }
 
 void Residency::Promote(uint32_t expert) {
   State& state = states_[expert];
@@ -156,11 +164,11 @@ void Residency::Done(uint32_t client, uint32_t expert) {
   Reconsider(expert);
 }
 
-void Residency::AskAhead(uint64_t bit, uint32_t expert) {
+void Residency::AskAhead(uint64_t bit, uint32_t expert, Priority priority) {
   State& state = states_[expert];
   if (state.phase != Phase::kAbsent && state.phase != Phase::kQueued) return;
   state.ahead |= bit;
-  if (state.phase == Phase::kAbsent) Enqueue(expert, Priority::kLookAhead);
+  if (state.phase == Phase::kAbsent) Enqueue(expert, priority);
 }
 
 void Residency::CancelAhead(uint32_t client) {
@@ -227,11 +235,13 @@ void Residency::FinishLoads() {
     const uint32_t expert = in_slot_[outcome.load];
     State& state = states_[expert];
     const uint64_t waiting = state.wanted;
-    state.ahead = 0;
+    // For a prompt's next layer: it keeps its bits, and with them its place, until it is cancelled.
+    const bool swept = IsSwept(expert, state.priority);
+    if (!swept || !outcome.status.ok()) state.ahead = 0;
     if (outcome.status.ok()) {
       state.phase = Phase::kResident;
       SetEntry(expert, EntryState::kResident);
-      policy_.Insert(expert, LoadedFor(state.priority, state.promoted));
+      policy_.Insert(expert, swept ? std::nullopt : LoadedFor(state.priority, state.promoted));
       ++counts_.resident;
     } else {
       ++counts_.failed_loads;
@@ -277,12 +287,15 @@ void Residency::Evicted(uint32_t expert) {
 void Residency::StartQueued(Priority priority) {
   std::deque<uint32_t>& queue = queues_[static_cast<size_t>(priority)];
   std::vector<uint32_t> blocked;
+  bool sweep_waits = false;
   while (!queue.empty() && reads_.WantsMore(priority)) {
     const uint32_t expert = queue.front();
     queue.pop_front();
     State& state = states_[expert];
     if (state.phase != Phase::kQueued || state.priority != priority) continue;
-    if (StartLoad(expert, priority)) continue;
+    const bool swept = IsSwept(expert, priority);
+    if (!(swept && sweep_waits) && StartLoad(expert, priority)) continue;
+    sweep_waits |= swept;       // slots come free as the layer before it is computed
     if (!IsDemand(priority)) {  // a guess is not worth waiting for
       state.phase = Phase::kAbsent;
       state.ahead = 0;
@@ -307,7 +320,7 @@ bool Residency::StartLoad(uint32_t expert, Priority priority) {
   const uint32_t class_index = map_.place(expert).size_class;
   State& state = states_[expert];
   if (!TakeSlot(expert, priority, &state.slot)) {
-    if (IsDemand(priority)) ++classes_[class_index].blocked;
+    if (IsDemand(priority) && !IsSwept(expert, priority)) ++classes_[class_index].blocked;
     return false;
   }
   state.phase = Phase::kLoading;
@@ -322,7 +335,7 @@ bool Residency::StartLoad(uint32_t expert, Priority priority) {
 bool Residency::TakeSlot(uint32_t expert, Priority priority, uint32_t* slot) {
   const uint32_t class_index = map_.place(expert).size_class;
   SizeClass& size_class = classes_[class_index];
-  const bool demand = IsDemand(priority);
+  const bool demand = IsDemand(priority) && !IsSwept(expert, priority);
   // Slots that come free while somebody waits are for him, not for guesses.
   if (!demand && table_.starved()) return false;
   for (;;) {
@@ -354,6 +367,11 @@ bool Residency::TakeSlot(uint32_t expert, Priority priority, uint32_t* slot) {
 }
 
 std::optional<uint32_t> Residency::FindVictim(uint32_t incoming, Priority priority) {
+  if (IsSwept(incoming, priority)) {
+    return policy_.Victim(incoming, policy::Phase::kPromptAhead, [this](uint32_t expert) {
+      return Evictable(expert) && states_[expert].ahead == 0 && !Pinned(states_[expert].slot);
+    });
+  }
   const policy::Phase phase =
       priority == Priority::kPrompt ? policy::Phase::kPrompt : policy::Phase::kDecode;
   const auto unpinned = policy_.Victim(incoming, phase, [this](uint32_t expert) {

@@ -103,7 +103,7 @@ class Residency {
 
   void Want(uint32_t client, uint32_t expert, shm::Priority priority);
   void Done(uint32_t client, uint32_t expert);
-  void AskAhead(uint64_t bit, uint32_t expert);
+  void AskAhead(uint64_t bit, uint32_t expert, shm::Priority priority);
   void CancelAhead(uint32_t client);
   void Enqueue(uint32_t expert, shm::Priority priority);
   // After a wish went away: stops what is now wanted by nobody.
@@ -120,6 +120,10 @@ class Residency {
   void Evicted(uint32_t expert);
   bool Evictable(uint32_t expert) const {
     return states_[expert].phase == Phase::kResident && states_[expert].wanted == 0;
+  }
+  // Asked for ahead by a prompt that computes the layer before, and by nobody else.
+  bool IsSwept(uint32_t expert, shm::Priority priority) const {
+    return priority == shm::Priority::kPrompt && states_[expert].wanted == 0;
   }
   bool Pinned(uint32_t slot) const;
   void SetEntry(uint32_t expert, shm::EntryState state);
