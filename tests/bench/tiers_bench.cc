@@ -46,6 +46,7 @@ ABSL_FLAG(uint32_t, prompt, 1200, "Tokens of the prompt; 0: none is read.");
 ABSL_FLAG(uint32_t, generate, 64, "Tokens generated and counted.");
 ABSL_FLAG(uint32_t, warm, 32, "Tokens generated before.");
 ABSL_FLAG(std::string, routing, "full", "Prompt routing of strata.");
+ABSL_FLAG(std::string, look_ahead, "prompt", "Of strata: off, prompt or always.");
 ABSL_FLAG(uint32_t, chunk, 0, "Prompt tokens of a step of strata; 0 = the default.");
 
 namespace strata::bench {
@@ -190,6 +191,7 @@ absl::Status RunStrata(const std::vector<uint32_t>& prompt) {
     config.set_prompt_routing(absl::GetFlag(FLAGS_routing));
     config.set_chunk_tokens(absl::GetFlag(FLAGS_chunk));
     config.set_trace_file(trace);
+    config.set_look_ahead(absl::GetFlag(FLAGS_look_ahead));
     STRATA_ASSIGN_OR_RETURN(const auto runtime,
                             compute::Runtime::Open(std::move(file), config, std::move(source)));
     STRATA_RETURN_IF_ERROR(runtime->StartEngine(nullptr));
