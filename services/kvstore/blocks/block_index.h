@@ -1,11 +1,13 @@
 // All blocks in memory: a forest in which a block's children continue its tokens.
 //
-// Eviction takes leaves only, the least recently used first: so what remains of a conversation is
-// always a prefix, and a prefix shared by several is kept as long as any of them. Pinned blocks and
-// their ancestors stay. Not thread-safe.
+// Eviction takes leaves only, the least valuable first (see retention.h): so what remains of a
+// conversation is always a prefix, and a prefix shared by several is kept as long as any of them.
+// Pinned blocks and their ancestors stay, and so do for a minute those that an incoming prompt was
+// promised. Not thread-safe.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -15,6 +17,7 @@
 #include "common/state/block_id.h"
 #include "services/kvstore/align/corpus.h"
 #include "services/kvstore/blocks/block_record.h"
+#include "services/kvstore/blocks/retention.h"
 
 #include "absl/container/flat_hash_map.h"
 
@@ -35,10 +38,17 @@ class BlockIndex final : public Corpus {
   // Its data lies elsewhere now.
   void Move(const BlockId& id, const Extent& extent);
   void Touch(const BlockId& id, uint64_t now_ms);
+  // A plan contains it.
+  void CountUse(const BlockId& id, uint64_t now_ms);
+  // A plan ends with it: it is not evicted in the next minute if there is anything else.
+  void Protect(const BlockId& id, uint64_t now_ms);
   void SetPinned(const BlockId& id, bool pinned);
+  // To be called when a turn's new block was inserted: it takes over what is known of its
+  // conversation, and a short end that it replaces is superseded: these blocks are returned.
+  std::vector<BlockId> NoteTurn(const BlockId& id);
 
   // The leaf to drop next, other than `keep`; empty if everything left is pinned.
-  std::optional<BlockId> NextVictim(const BlockId& keep = {}) const;
+  std::optional<BlockId> NextVictim(uint64_t now_ms, const BlockId& keep = {}) const;
 
   // The child of `parent` that begins most like `rest`, of children no less exact than `least`; the
   // one used last of several. None if no child shares a token.
@@ -66,12 +76,20 @@ class BlockIndex final : public Corpus {
     std::vector<BlockId> children;
   };
   bool Evictable(const Node& node) const { return node.children.empty() && !node.record.pinned; }
-  void UpdateOrder(const BlockId& id, const Node& node, bool was_evictable, uint64_t was_used);
+  static RetentionKind KindOf(const BlockRecord& record);
+  // Around every change of a node that may be in the order: out of it, and in again.
+  void TakeOut(const BlockId& id, const Node& node);
+  void PutIn(const BlockId& id, const Node& node);
+  // The blocks of the chain from `id` on, if it is one without forks, pins and uses, of at most
+  // `tokens`; empty otherwise.
+  std::vector<BlockId> ShortEnd(BlockId id, size_t tokens) const;
 
   absl::flat_hash_map<BlockId, Node> nodes_;
   // Children whose parent is not a block: the first blocks of all sequences, by their root.
   absl::flat_hash_map<BlockId, std::vector<BlockId>> roots_;
-  std::set<std::pair<uint64_t, BlockId>> order_;  // evictable ones by last use
+  // Evictable ones by last use, for each kind.
+  std::map<RetentionKind, std::set<std::pair<uint64_t, BlockId>>> order_;
+  absl::flat_hash_map<BlockId, uint64_t> protected_until_;
   uint64_t bytes_ = 0;
 };
 

@@ -23,6 +23,9 @@ TEST(BlockRecord, RoundTripAndDamage) {
   record.pinned = true;
   record.root = Id(99);
   record.lineage = state::Lineage::kFast;
+  record.uses = 17;
+  record.extent = {3, 8192, 4096};
+  record.returned = true;
   const std::string bytes = EncodeRecord(record);
   const auto decoded = DecodeRecord(bytes);
   ASSERT_TRUE(decoded);
@@ -33,6 +36,10 @@ TEST(BlockRecord, RoundTripAndDamage) {
   EXPECT_EQ(decoded->checksum, record.checksum);
   EXPECT_EQ(decoded->last_used_ms, record.last_used_ms);
   EXPECT_TRUE(decoded->pinned);
+  EXPECT_TRUE(decoded->returned);
+  EXPECT_FALSE(decoded->superseded);
+  EXPECT_EQ(decoded->uses, 17u);
+  EXPECT_EQ(decoded->extent, record.extent);
   EXPECT_EQ(decoded->root, Id(99));
   EXPECT_EQ(decoded->lineage, state::Lineage::kFast);
   for (size_t i = 0; i < bytes.size(); ++i) {
@@ -48,12 +55,12 @@ TEST(BlockIndex, EvictsOldLeavesFirstAndKeepsSharedPrefixes) {
   index.Insert(Id(1), Record({}, 100));     // shared prefix, oldest of all
   index.Insert(Id(2), Record(Id(1), 200));  // conversation A
   index.Insert(Id(3), Record(Id(1), 300));  // conversation B
-  EXPECT_EQ(index.NextVictim(), Id(2));
+  EXPECT_EQ(index.NextVictim(1000), Id(2));
   index.Touch(Id(2), 400);
-  EXPECT_EQ(index.NextVictim(), Id(3));
+  EXPECT_EQ(index.NextVictim(1000), Id(3));
   index.Erase(Id(3));
   index.Erase(Id(2));
-  EXPECT_EQ(index.NextVictim(), Id(1)) << "a leaf again";
+  EXPECT_EQ(index.NextVictim(1000), Id(1)) << "a leaf again";
   EXPECT_EQ(index.bytes(), 10u);
 }
 
@@ -62,9 +69,9 @@ TEST(BlockIndex, PinnedBlocksStay) {
   index.Insert(Id(1), Record({}, 100));
   index.Insert(Id(2), Record(Id(1), 200));
   index.SetPinned(Id(2), true);
-  EXPECT_EQ(index.NextVictim(), std::nullopt);
+  EXPECT_EQ(index.NextVictim(1000), std::nullopt);
   index.SetPinned(Id(2), false);
-  EXPECT_EQ(index.NextVictim(), Id(2));
+  EXPECT_EQ(index.NextVictim(1000), Id(2));
 }
 
 TEST(BlockIndex, FindsWhereTokensDiffer) {
@@ -134,7 +141,7 @@ TEST(BlockIndex, AgreesWithASimpleModel) {
       if (leaf && !simple.pinned && (victim == 0 || simple.used < model[victim].used)) victim = id;
     }
     const auto expected = victim == 0 ? std::nullopt : std::optional(Id(victim));
-    ASSERT_EQ(index.NextVictim(), expected) << "step " << step;
+    ASSERT_EQ(index.NextVictim(10000), expected) << "step " << step;
     ASSERT_EQ(index.size(), model.size());
     ASSERT_EQ(index.bytes(), 10 * model.size());
   }

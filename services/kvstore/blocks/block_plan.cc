@@ -134,8 +134,10 @@ std::vector<PlannedRun> BlockStore::PlanRuns(const PlanQuery& query, uint32_t kn
 void BlockStore::NoteUse(std::span<const PlannedBlock> blocks, uint64_t now) {
   for (const PlannedBlock& block : blocks) {
     if (now - index_.Get(block.id)->last_used_ms > kTouchResolutionMs) used_.insert(block.id);
-    index_.Touch(block.id, now);
+    index_.CountUse(block.id, now);
   }
+  // Its ancestors are no leaves.
+  if (!blocks.empty()) index_.Protect(blocks.back().id, now);
 }
 
 }  // namespace strata::kvstore

@@ -10,6 +10,8 @@ namespace {
 constexpr uint8_t kVersion = 3;
 constexpr uint8_t kInDatabase = 2;  // no use count, no extent
 
+enum Flag : uint8_t { kPinned = 1, kReturned = 2, kSuperseded = 4 };
+
 template <typename T>
 void Append(std::string& out, T value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof(value));
@@ -34,7 +36,9 @@ std::string EncodeRecord(const BlockRecord& record) {
   Append(out, record.bytes);
   Append(out, record.checksum);
   Append(out, record.last_used_ms);
-  Append(out, static_cast<uint8_t>(record.pinned));
+  Append(out,
+         static_cast<uint8_t>((record.pinned ? kPinned : 0) | (record.returned ? kReturned : 0) |
+                              (record.superseded ? kSuperseded : 0)));
   out.append(record.root.ToString());
   Append(out, static_cast<uint8_t>(record.lineage));
   Append(out, record.uses);
@@ -59,12 +63,12 @@ std::optional<BlockRecord> DecodeRecord(std::string_view bytes) {
   std::string_view in = body;
   BlockRecord record;
   uint8_t version = 0;
-  uint8_t pinned = 0;
+  uint8_t flags = 0;
   uint8_t lineage = 0;
   uint32_t count = 0;
   if (!Take(in, version) || (version != kVersion && version != kInDatabase) ||
       !Take(in, record.parent.bytes) || !Take(in, record.first_token) || !Take(in, record.bytes) ||
-      !Take(in, record.checksum) || !Take(in, record.last_used_ms) || !Take(in, pinned) ||
+      !Take(in, record.checksum) || !Take(in, record.last_used_ms) || !Take(in, flags) ||
       !Take(in, record.root.bytes) || !Take(in, lineage) ||
       lineage > static_cast<uint8_t>(state::Lineage::kFast) ||
       (version == kVersion &&
@@ -73,7 +77,9 @@ std::optional<BlockRecord> DecodeRecord(std::string_view bytes) {
       !Take(in, count) || in.size() != count * sizeof(uint32_t)) {
     return std::nullopt;
   }
-  record.pinned = pinned != 0;
+  record.pinned = (flags & kPinned) != 0;
+  record.returned = (flags & kReturned) != 0;
+  record.superseded = (flags & kSuperseded) != 0;
   record.lineage = static_cast<state::Lineage>(lineage);
   record.tokens.resize(count);
   std::memcpy(record.tokens.data(), in.data(), in.size());

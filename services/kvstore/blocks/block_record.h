@@ -25,6 +25,8 @@ struct BlockRecord {
   state::Lineage lineage = state::Lineage::kExact;
   uint32_t uses = 0;  // plans that it was part of
   Extent extent;      // where its data lies; nowhere: in a store of version 2, or not known here
+  bool returned = false;    // the conversation it continues had come back
+  bool superseded = false;  // its conversation went on differently
 
   // Bytes it takes on the drive.
   uint64_t footprint() const { return std::max(bytes, extent.bytes); }

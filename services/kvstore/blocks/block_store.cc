@@ -181,6 +181,7 @@ absl::StatusOr<bool> BlockStore::Save(const BlockId& root, const BlockId& parent
   staged_.push_back(id);
   staged_bytes_ += record.extent.bytes;
   AddToIndex(id, std::move(record));
+  for (const BlockId& old : index_.NoteTurn(id)) used_.insert(old);
   ++counters_.saved_blocks;
   return true;
 }
@@ -239,7 +240,7 @@ absl::Status BlockStore::MakeRoom(uint64_t bytes, const BlockId& keep) {
 }
 
 absl::Status BlockStore::EvictOne(const BlockId& keep) {
-  const std::optional<BlockId> victim = index_.NextVictim(keep);
+  const std::optional<BlockId> victim = index_.NextVictim(Now(), keep);
   if (!victim) {
     return absl::ResourceExhaustedError(
         absl::StrCat("kvstore.budget_bytes = ", options_.budget_bytes,

@@ -38,10 +38,13 @@ class BlockStoreFaultTest : public StoreFixture {
     for (const auto& file : fs::directory_iterator(path_ + "/segments")) return file.path();
     return "";
   }
-  // Every block of the sequence that the store knows has the right bytes. Returns how many.
+  // Every block of the sequence that the store knows has the right bytes. Returns how many. Looking
+  // does not count as a use, so that what was saved last is what is kept longest.
   size_t CheckAll(const std::vector<uint32_t>& tokens, size_t bytes = 20'000) {
     size_t good = 0;
-    for (const PlannedBlock& block : Plan(tokens).blocks) {
+    PlanQuery query{root_, tokens, kBlock};
+    query.dry_run = true;
+    for (const PlannedBlock& block : store_->Plan(query).blocks) {
       const auto data = store_->Read(block.id);
       if (!data.ok()) break;
       EXPECT_EQ(data->view(), Data(block.id, bytes));
