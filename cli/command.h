@@ -19,6 +19,8 @@ struct Command {
 absl::Status Run(std::span<const std::string> arguments);
 absl::Status Chat(std::span<const std::string> arguments);
 absl::Status Inspect(std::span<const std::string> arguments);
+absl::Status Memory(std::span<const std::string> arguments);
+absl::Status Pack(std::span<const std::string> arguments);
 absl::Status Quantize(std::span<const std::string> arguments);
 absl::Status Bench(std::span<const std::string> arguments);
 absl::Status Eval(std::span<const std::string> arguments);

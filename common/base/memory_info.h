@@ -9,9 +9,9 @@
 
 namespace strata {
 
-// Bytes that can be allocated without swapping (MemAvailable) or being killed (cgroup v2
-// memory.max of the own group and its ancestors, page cache counted as free). `root` is where /proc
-// and /sys are found: "" on a real machine.
+// Bytes that can be allocated without swapping (MemAvailable) or being killed (memory limits of the
+// own control group and its ancestors, version 2 and version 1, page cache counted as free). `root`
+// is where /proc and /sys are found: "" on a real machine.
 uint64_t AvailableMemory(const std::string& root = "");
 
 // Physical memory, at most what the control groups allow.

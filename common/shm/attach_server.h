@@ -16,7 +16,7 @@ namespace strata::shm {
 
 // The regions that every client gets, sealed already; the descriptors belong to the store.
 struct SharedRegions {
-  int arena_fd = -1;
+  int arena_fd = -1;  // a read-only one, if `sealed_arena`
   int table_fd = -1;
   uint64_t arena_bytes = 0;
   uint64_t table_bytes = 0;

@@ -67,8 +67,8 @@ absl::StatusOr<std::unique_ptr<Attachment>> Attachment::Connect(const std::strin
   const int table = fds[1].get();
   const int block = fds[2].get();
   const bool sealed = hello.sealed_arena != 0;
-  STRATA_RETURN_IF_ERROR(CheckSealed(arena, hello.arena_bytes,
-                                     sealed ? SealKind::kOwnerWrites : SealKind::kFixedSize));
+  STRATA_RETURN_IF_ERROR(CheckSealed(arena, hello.arena_bytes, SealKind::kFixedSize));
+  if (sealed) STRATA_RETURN_IF_ERROR(CheckReadOnly(arena));
   STRATA_RETURN_IF_ERROR(CheckSealed(table, hello.table_bytes, SealKind::kOwnerWrites));
   STRATA_RETURN_IF_ERROR(CheckSealed(block, hello.block_bytes, SealKind::kFixedSize));
   STRATA_ASSIGN_OR_RETURN(attachment->arena_,

@@ -39,6 +39,24 @@ absl::Status Seal(int fd, SealKind kind) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<UniqueFd> ReadOnlyDescriptor(int fd) {
+  if (fchmod(fd, 0444) != 0) return ErrnoStatus(errno, "cannot restrict shared memory");
+  UniqueFd read_only(open(absl::StrCat("/proc/self/fd/", fd).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!read_only.valid()) {
+    return ErrnoStatus(errno, "cannot open shared memory for reading (is /proc mounted?)");
+  }
+  return read_only;
+}
+
+absl::Status CheckReadOnly(int fd) {
+  const int flags = fcntl(fd, F_GETFL);
+  if (flags < 0) return ErrnoStatus(errno, "received descriptor is not usable");
+  if ((flags & O_ACCMODE) != O_RDONLY) {
+    return absl::InvalidArgumentError("received shared memory could be written by its clients");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckSealed(int fd, uint64_t bytes, SealKind kind) {
   struct stat info;
   if (fstat(fd, &info) != 0) return ErrnoStatus(errno, "cannot stat received shared memory");

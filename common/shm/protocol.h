@@ -16,7 +16,7 @@
 namespace strata::shm {
 
 inline constexpr uint64_t kMagic = 0x31656e616c505845;  // "EXPlane1"
-inline constexpr uint32_t kVersion = 2;
+inline constexpr uint32_t kVersion = 3;
 
 inline constexpr uint32_t kMaxParts = 3;     // gate, up, down; or gate_up, down
 inline constexpr uint32_t kMaxClients = 63;  // a bit each in the store's masks, and one for itself
@@ -66,10 +66,11 @@ struct LayerRecord {
   uint32_t size_class = 0;
   uint32_t parts = 0;
   // Part p of expert e lies in its slot at
-  //   part_start[p] + (file_offset[p] + e * bytes[p]) mod kBlockAlign,
+  //   part_start[p] + (file_offset[p] + e * stride[p]) mod kBlockAlign,
   // so that a block-aligned read of the file lands there without a copy.
   std::array<uint64_t, kMaxParts> part_start{};   // multiples of kBlockAlign
   std::array<uint64_t, kMaxParts> file_offset{};  // of expert 0 of this layer
+  std::array<uint64_t, kMaxParts> stride{};       // from one expert to the next in the file
   std::array<uint64_t, kMaxParts> bytes{};        // of one expert
 };
 
@@ -92,6 +93,8 @@ struct TableHeader {
   Fingerprint fingerprint{};
   // 1 while the store waits for a pin to go: whoever unpins then rings the doorbell.
   alignas(64) std::atomic<uint32_t> starved{0};
+  // Slots that have memory at the moment: the arena gives some back when others need it.
+  std::atomic<uint32_t> usable_slots{0};
 };
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);

@@ -42,6 +42,7 @@ std::vector<LayerRecord> TwoLayers() {
     for (int p = 0; p < 3; ++p) {
       layers[l].part_start[p] = 8192ull * p;
       layers[l].file_offset[p] = 100000ull * (p + 1) + 32;
+      layers[l].stride[p] = 1056;
       layers[l].bytes[p] = 1056;
     }
   }
@@ -61,13 +62,16 @@ struct MiniStore {
     const auto classes = TwoClasses();
     arena_fd = CreateMemfd("arena", kArenaBytes).value();
     arena = MemoryMap::Shared(arena_fd.get(), kArenaBytes, true).value();
-    EXPECT_TRUE(Seal(arena_fd.get(), sealed ? SealKind::kOwnerWrites : SealKind::kFixedSize).ok());
+    EXPECT_TRUE(Seal(arena_fd.get(), SealKind::kFixedSize).ok());
+    client_arena_fd =
+        sealed ? ReadOnlyDescriptor(arena_fd.get()).value() : UniqueFd(dup(arena_fd.get()));
     const uint64_t table_bytes = TableWriter::BytesFor(3, 2, 8);
     table_fd = CreateMemfd("table", table_bytes).value();
     table = MemoryMap::Shared(table_fd.get(), table_bytes, true).value();
     writer = TableWriter({table.data(), table.size()}, layers, classes, kArenaBytes, kModel);
     EXPECT_TRUE(Seal(table_fd.get(), SealKind::kOwnerWrites).ok());
-    regions = {arena_fd.get(), table_fd.get(), kArenaBytes, table_bytes, sealed, kModel, 5, 8};
+    regions = {
+        client_arena_fd.get(), table_fd.get(), kArenaBytes, table_bytes, sealed, kModel, 5, 8};
     path = testing::TempDir() + "shm_test_" + std::to_string(getpid()) + "_" +
            std::to_string(sealed) + ".sock";
     auto socket = ListenOn(path, 0600);
@@ -85,7 +89,7 @@ struct MiniStore {
     return AnswerHello(std::move(socket), regions);
   }
 
-  UniqueFd arena_fd, table_fd, listener;
+  UniqueFd arena_fd, client_arena_fd, table_fd, listener;
   MemoryMap arena, table;
   TableWriter writer;
   SharedRegions regions;
@@ -211,7 +215,7 @@ TEST(Attach, ClientSeesTheStoresBytesAndTheStoreItsPins) {
 
 TEST(Attach, SealsHold) {
   MiniStore store;
-  for (const int fd : {store.arena_fd.get(), store.table_fd.get()}) {
+  for (const int fd : {store.client_arena_fd.get(), store.table_fd.get()}) {
     EXPECT_EQ(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
     EXPECT_NE(ftruncate(fd, 0), 0);
     EXPECT_NE(ftruncate(fd, kArenaBytes * 2), 0);

@@ -50,10 +50,10 @@ absl::Status CheckLayer(const LayerRecord& record, const TableHeader& header,
     if (!end || *end > classes[record.size_class].slot_bytes) {
       return Malformed("a part leaves its slot");
     }
-    const auto all = CheckedMul(record.bytes[p], record.experts);
+    const auto all = CheckedMul(record.stride[p], record.experts);
     if (!all || !CheckedAdd(record.file_offset[p], *all)) return Malformed("a part's file offset");
     for (uint32_t e = 0; e < record.experts; ++e) {
-      if (*end + (record.file_offset[p] + e * record.bytes[p]) % kBlockAlign >
+      if (*end + (record.file_offset[p] + e * record.stride[p]) % kBlockAlign >
           classes[record.size_class].slot_bytes) {
         return Malformed("a part leaves its slot");
       }
@@ -102,6 +102,7 @@ TableWriter::TableWriter(std::span<std::byte> memory, std::span<const LayerRecor
   header_->classes = static_cast<uint32_t>(classes.size());
   for (const LayerRecord& record : layers) header_->experts += record.experts;
   for (const ClassRecord& record : classes) header_->slots += record.slots;
+  header_->usable_slots.store(header_->slots, std::memory_order_relaxed);
   header_->arena_bytes = arena_bytes;
   header_->fingerprint = fingerprint;
   const TableOffsets at = OffsetsFor(header_->layers, header_->classes, header_->experts);

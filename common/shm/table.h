@@ -33,7 +33,7 @@ class TableView {
                              uint32_t index, uint32_t slot, uint32_t part) {
     return size_class.arena_offset + (slot - size_class.first_slot) * size_class.slot_bytes +
            layer.part_start[part] +
-           (layer.file_offset[part] + index * layer.bytes[part]) % kBlockAlign;
+           (layer.file_offset[part] + index * layer.stride[part]) % kBlockAlign;
   }
 
  private:
@@ -64,6 +64,9 @@ class TableWriter {
   }
   void SetStarved(bool starved) {
     header_->starved.store(starved ? 1 : 0, std::memory_order_seq_cst);
+  }
+  void SetUsableSlots(uint32_t slots) {
+    header_->usable_slots.store(slots, std::memory_order_relaxed);
   }
   bool starved() const { return header_->starved.load(std::memory_order_relaxed) != 0; }
 

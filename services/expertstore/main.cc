@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "common/base/log.h"
+#include "common/base/memory_info.h"
 #include "common/base/status.h"
 #include "common/gguf/expert_geometry.h"
 #include "common/rpc/daemon.h"
@@ -55,6 +56,31 @@ ServedModel Describe(const gguf::Model& file, const gguf::ExpertGeometry& geomet
   return model;
 }
 
+// The files of each mirror; FailedPrecondition if one is not the same model byte for byte where it
+// matters here (tables, samples of every tensor, places of the experts).
+absl::StatusOr<std::vector<std::vector<std::string>>> OpenMirrors(
+    const v1::ExpertStoreConfig& config, const gguf::Model& model) {
+  std::vector<std::vector<std::string>> mirrors;
+  for (const std::string& path : config.mirror()) {
+    STRATA_ASSIGN_OR_RETURN(const std::unique_ptr<gguf::Model> mirror, gguf::Model::Open(path));
+    if (mirror->Fingerprint() != model.Fingerprint()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("mirror '", path, "' is not a copy of '", model.files().front(),
+                       "': other weights or metadata; copy the file again"));
+    }
+    const auto same_place = [](const gguf::TensorInfo& a, const gguf::TensorInfo& b) {
+      return a.name == b.name && a.file == b.file && a.offset == b.offset && a.bytes == b.bytes;
+    };
+    if (!std::ranges::equal(mirror->tensors(), model.tensors(), same_place)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("mirror '", path, "' has its tensors at other places than '",
+                       model.files().front(), "'; copy the file as it is"));
+    }
+    mirrors.push_back(mirror->files());
+  }
+  return mirrors;
+}
+
 DataPlaneOptions OptionsFrom(const v1::Config& config, const gguf::Model& file,
                              const gguf::ExpertGeometry& geometry,
                              const std::string& profile_path) {
@@ -64,6 +90,7 @@ DataPlaneOptions OptionsFrom(const v1::Config& config, const gguf::Model& file,
   const auto hash = file.Fingerprint();
   std::copy(hash.begin(), hash.end(), reinterpret_cast<std::byte*>(options.fingerprint.data()));
   options.experts_per_token = ExpertsPerToken(file.metadata());
+  options.packs.assign(store.pack().begin(), store.pack().end());
   options.arena_bytes = store.arena_bytes();
   options.policy = store.policy();
   options.queue_depth = store.queue_depth();
@@ -73,6 +100,13 @@ DataPlaneOptions OptionsFrom(const v1::Config& config, const gguf::Model& file,
   options.attach_path = config.runtime_dir() + "/experts.sock";
   options.profile = ProfileKeeper::Load(profile_path, geometry, options.fingerprint);
   return options;
+}
+
+void LogPlan(const DataPlane& plane, uint64_t reserve) {
+  LogInfo("memory plan: ", plane.plan().bytes, " bytes for ", plane.plan().slots, " of ",
+          plane.plan().experts, " experts (all: ", plane.plan().all_bytes, "), ", AvailableMemory(),
+          " free for everything else, of which ", reserve,
+          " are kept free: below that the arena shrinks, at least to ", plane.plan().least_bytes);
 }
 
 absl::Status Serve(const v1::Config& config) {
@@ -88,15 +122,28 @@ absl::Status Serve(const v1::Config& config) {
   std::unique_ptr<DataPlane> plane;
   std::optional<PlaneThread> thread;
   std::optional<ProfileKeeper> profile;
+  std::optional<MemoryWatch> memory;
   if (!geometry.layers.empty()) {
     rpc::NotifyProgress("allocating the expert arena");
     const std::string profile_path = config.state_dir() + "/experts.profile";
-    STRATA_ASSIGN_OR_RETURN(plane,
-                            DataPlane::Create(OptionsFrom(config, *file, geometry, profile_path)));
+    DataPlaneOptions options = OptionsFrom(config, *file, geometry, profile_path);
+    if (!options.packs.empty() && config.expertstore().mirror_size() > 0) {
+      return absl::InvalidArgumentError(
+          "expertstore.pack and expertstore.mirror are both set; name copies of the pack in "
+          "`pack`");
+    }
+    STRATA_ASSIGN_OR_RETURN(options.mirrors, OpenMirrors(config.expertstore(), *file));
+    STRATA_ASSIGN_OR_RETURN(plane, DataPlane::Create(std::move(options)));
     thread.emplace(*plane);
     profile.emplace(*plane, profile_path);
     model.plane = plane.get();
     model.profile = &*profile;
+    const uint64_t reserve = config.expertstore().reserve_bytes() != 0
+                                 ? config.expertstore().reserve_bytes()
+                                 : DefaultReserve(TotalMemory());
+    memory.emplace(*plane, reserve, [] { return AvailableMemory(); });
+    model.memory = &*memory;
+    LogPlan(*plane, reserve);
   } else {
     LogInfo("'", config.model(), "' has no experts; there is nothing to keep");
   }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -22,6 +23,7 @@
 
 #include "common/base/memory_map.h"
 #include "common/gguf/expert_geometry.h"
+#include "common/shm/attachment.h"
 #include "services/expertstore/io/read_engine.h"
 #include "services/expertstore/plane/data_plane.h"
 
@@ -195,5 +197,53 @@ class RunningPlane {
   std::unique_ptr<DataPlane> plane_;
   std::thread thread_;
 };
+
+inline std::unique_ptr<shm::Attachment> Attach(const DataPlaneOptions& options) {
+  auto attachment = shm::Attachment::Connect(options.attach_path, options.fingerprint);
+  EXPECT_TRUE(attachment.ok()) << attachment.status();
+  return *std::move(attachment);
+}
+
+template <typename Condition>
+bool Eventually(const Condition& condition) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (std::chrono::steady_clock::now() < limit) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+// Asks for an expert and waits until it is pinned; returns its slot.
+inline uint32_t Fetch(shm::ArenaClient& client, uint32_t expert) {
+  std::optional<uint32_t> slot = client.TryPin(expert);
+  if (slot) return *slot;
+  client.Push({shm::RequestOp::kWant, shm::Priority::kDecode, expert});
+  client.Ring();
+  EXPECT_TRUE(Eventually([&] {
+    slot = client.TryPin(expert);
+    return slot.has_value();
+  }));
+  client.Push({shm::RequestOp::kDone, shm::Priority::kDecode, expert});
+  client.Ring();
+  return slot.value_or(0);
+}
+
+// Whether the bytes of a pinned expert are those of the model's file.
+inline bool HasBytes(const TestModel& model, const shm::ArenaClient& client, uint32_t expert,
+                     uint32_t slot) {
+  const auto layers = client.table().layers();
+  uint32_t number = 0;
+  while (expert - layers[number].first_expert >= layers[number].experts) ++number;
+  const shm::LayerRecord& layer = layers[number];
+  const uint32_t index = expert - layer.first_expert;
+  const std::byte* parts[shm::kMaxParts];
+  for (uint32_t p = 0; p < layer.parts; ++p) {
+    parts[p] =
+        client.arena() + shm::TableView::PartOffset(
+                             layer, client.table().classes()[layer.size_class], index, slot, p);
+  }
+  return model.Same(number, index, parts);
+}
 
 }  // namespace strata::expertstore

@@ -262,7 +262,7 @@ bool ArenaExpertSource::HoldsAll() const {
   const std::shared_ptr<Link> link = CurrentLink();
   if (link == nullptr) return false;
   const shm::TableView& table = link->client().table();
-  return table.slots() >= table.experts();
+  return table.header().usable_slots.load(std::memory_order_relaxed) >= table.experts();
 }
 
 absl::Status ArenaExpertSource::WaitUntilReady(int timeout_ms) {

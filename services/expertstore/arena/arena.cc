@@ -1,6 +1,8 @@
 #include "services/expertstore/arena/arena.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -41,17 +43,17 @@ absl::StatusOr<Memory> Reserve(uint64_t bytes, bool huge_tlb) {
   return memory;
 }
 
-// Makes all pages present; returns how many bytes are.
-uint64_t Populate(MemoryMap& map) {
+// Makes the pages of [from, to) present; returns up to where they are.
+uint64_t Populate(MemoryMap& map, uint64_t from, uint64_t to) {
   constexpr uint64_t kStep = 64 << 20;
-  for (uint64_t at = 0; at < map.size(); at += kStep) {
-    const uint64_t bytes = std::min(kStep, map.size() - at);
+  for (uint64_t at = from; at < to; at += kStep) {
+    const uint64_t bytes = std::min(kStep, to - at);
     while (madvise(map.data() + at, bytes, kPopulateWrite) != 0) {
-      if (errno == EINVAL) return map.size();  // a kernel before 5.14 populates on first use
+      if (errno == EINVAL) return to;  // a kernel before 5.14 populates on first use
       if (errno != EINTR && errno != EAGAIN) return at;
     }
   }
-  return map.size();
+  return to;
 }
 
 }  // namespace
@@ -61,10 +63,11 @@ absl::StatusOr<Arena> Arena::Create(uint64_t bytes, uint64_t least) {
   Arena arena;
   if (ReservedHugeBytes() >= bytes) {
     absl::StatusOr<Memory> memory = Reserve(bytes, /*huge_tlb=*/true);
-    if (memory.ok() && Populate(memory->map) == bytes) {
+    if (memory.ok() && Populate(memory->map, 0, bytes) == bytes) {
       arena.fd_ = std::move(memory->fd);
       arena.map_ = std::move(memory->map);
       arena.huge_ = true;
+      arena.page_bytes_ = kHuge;
       return arena;
     }
   }
@@ -75,7 +78,7 @@ absl::StatusOr<Arena> Arena::Create(uint64_t bytes, uint64_t least) {
       if (memory.ok()) {
         // Advice, heeded where /sys/kernel/mm/transparent_hugepage/shmem_enabled allows it.
         arena.huge_ = madvise(memory->map.data(), size, MADV_HUGEPAGE) == 0;
-        got = Populate(memory->map);
+        got = Populate(memory->map, 0, size);
         if (got == size) {
           arena.fd_ = std::move(memory->fd);
           arena.map_ = std::move(memory->map);
@@ -95,7 +98,33 @@ absl::StatusOr<Arena> Arena::Create(uint64_t bytes, uint64_t least) {
 }
 
 absl::Status Arena::SealFor(bool sealed) {
-  return shm::Seal(fd_.get(), sealed ? shm::SealKind::kOwnerWrites : shm::SealKind::kFixedSize);
+  STRATA_RETURN_IF_ERROR(shm::Seal(fd_.get(), shm::SealKind::kFixedSize));
+  if (sealed) {
+    STRATA_ASSIGN_OR_RETURN(client_fd_, shm::ReadOnlyDescriptor(fd_.get()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Arena::Release(uint64_t from, uint64_t to) {
+  from = (from + page_bytes_ - 1) / page_bytes_ * page_bytes_;
+  to = to / page_bytes_ * page_bytes_;
+  if (from >= to) return absl::OkStatus();
+  while (fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(from),
+                   static_cast<off_t>(to - from)) != 0) {
+    if (errno != EINTR) return ErrnoStatus(errno, "cannot give memory of the arena back");
+  }
+  return absl::OkStatus();
+}
+
+bool Arena::Take(uint64_t from, uint64_t to) {
+  from = from / page_bytes_ * page_bytes_;
+  to = std::min((to + page_bytes_ - 1) / page_bytes_ * page_bytes_, size());
+  return Populate(map_, from, to) == to;
+}
+
+uint64_t Arena::held_bytes() const {
+  struct stat info;
+  return fstat(fd_.get(), &info) == 0 ? static_cast<uint64_t>(info.st_blocks) * 512 : size();
 }
 
 std::vector<std::span<std::byte>> RegistrationPieces(const SlotPlan& plan, std::byte* arena) {

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <random>
 
+#include "common/base/memory_map.h"
 #include "common/shm/memfd.h"
 #include "services/expertstore/arena/slot_plan.h"
 
@@ -68,13 +69,13 @@ TEST(SlotPlan, EveryExpertFitsEverySlotOfItsClass) {
     ASSERT_EQ(end, plan.bytes);
     ASSERT_EQ(slots, plan.slots);
 
-    const ExpertMap map(geometry, plan);
+    const ExpertMap map(*FindExpertFiles(geometry, {}, {}, {}), plan);
     ASSERT_EQ(map.experts(), plan.experts);
     std::vector<Extent> extents;
     for (uint32_t e = 0; e < plan.experts; ++e) {
       const shm::ClassRecord& record = plan.classes[map.place(e).size_class];
       const uint32_t slot = record.first_slot + random() % record.slots;
-      map.Extents(e, slot, nullptr, &extents);
+      map.Extents(e, slot, 0, nullptr, &extents);
       uint64_t at = record.arena_offset + (slot - record.first_slot) * record.slot_bytes;
       const uint64_t slot_end = at + record.slot_bytes;
       const shm::LayerRecord& layer = plan.layers[map.place(e).layer];
@@ -148,15 +149,40 @@ TEST(ExpertMap, FileOrderFollowsTheFiles) {
     geometry.layers.push_back(layer);
   }
   const SlotPlan plan = PlanSlots(geometry, 1 << 30, 1).value();
-  EXPECT_EQ(ExpertMap(geometry, plan).FileOrder(), (std::vector<uint32_t>{2, 3, 0, 1}));
+  EXPECT_EQ(ExpertMap(*FindExpertFiles(geometry, {}, {}, {}), plan).FileOrder(),
+            (std::vector<uint32_t>{2, 3, 0, 1}));
 }
 
 TEST(Arena, IsSealedAndAllThere) {
   Arena arena = Arena::Create(5 << 20, 1 << 20).value();
   EXPECT_EQ(arena.size(), 6u << 20);
   ASSERT_TRUE(arena.SealFor(true).ok());
-  EXPECT_TRUE(shm::CheckSealed(arena.fd(), arena.size(), shm::SealKind::kOwnerWrites).ok());
+  EXPECT_TRUE(shm::CheckSealed(arena.client_fd(), arena.size(), shm::SealKind::kFixedSize).ok());
+  EXPECT_TRUE(shm::CheckReadOnly(arena.client_fd()).ok());
+  EXPECT_FALSE(MemoryMap::Shared(arena.client_fd(), arena.size(), /*writable=*/true).ok());
   arena.data()[arena.size() - 1] = std::byte{1};
+  EXPECT_EQ(arena.held_bytes(), arena.size());
+}
+
+TEST(Arena, GivesPagesBackAndTakesThemAgain) {
+  Arena arena = Arena::Create(8 << 20, 1 << 20).value();
+  ASSERT_TRUE(arena.SealFor(true).ok());
+  const MemoryMap client = MemoryMap::Shared(arena.client_fd(), arena.size(), false).value();
+  std::fill_n(arena.data(), arena.size(), std::byte{7});
+  // Whole pages only: the byte before and the byte after belong to others.
+  const uint64_t from = (1 << 20) + 1;
+  const uint64_t to = (3 << 20) + 5;
+  ASSERT_TRUE(arena.Release(from, to).ok());
+  EXPECT_EQ(client.data()[from - 1], std::byte{7});
+  EXPECT_EQ(client.data()[to - 1], std::byte{7});
+  if (arena.page_bytes() == 4096) {
+    EXPECT_EQ(arena.held_bytes(), arena.size() - (2 << 20) + 4096);
+  }
+  ASSERT_TRUE(arena.Take(from, to));
+  EXPECT_EQ(arena.held_bytes(), arena.size());
+  EXPECT_EQ(client.data()[2 << 20], std::byte{0});
+  arena.data()[2 << 20] = std::byte{9};
+  EXPECT_EQ(client.data()[2 << 20], std::byte{9});
 }
 
 // A process that may have 20 MiB of a file asks for 64 MiB of arena.

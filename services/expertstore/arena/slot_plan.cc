@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <tuple>
 
 #include "common/base/checked.h"
@@ -18,7 +19,7 @@ constexpr uint64_t RoundUp(uint64_t value) {
 }
 
 // Fills the record of one layer; returns the bytes its experts need in a slot.
-absl::StatusOr<uint64_t> LayOut(const gguf::ExpertLayer& from, shm::LayerRecord* layer) {
+absl::StatusOr<uint64_t> LayOut(const LayerPlaces& from, shm::LayerRecord* layer) {
   if (from.parts.empty() || from.parts.size() > shm::kMaxParts || from.experts == 0) {
     return absl::InvalidArgumentError(absl::StrCat("layer ", from.layer, " has ", from.experts,
                                                    " experts of ", from.parts.size(), " parts"));
@@ -27,19 +28,26 @@ absl::StatusOr<uint64_t> LayOut(const gguf::ExpertLayer& from, shm::LayerRecord*
   layer->parts = static_cast<uint32_t>(from.parts.size());
   uint64_t start = 0;
   for (uint32_t p = 0; p < layer->parts; ++p) {
-    const gguf::ExpertPart& part = from.parts[p];
-    const auto all = CheckedMul(part.bytes_per_expert, from.experts);
-    if (!all || !CheckedAdd(part.offset, *all) || part.bytes_per_expert >= 1ull << 40) {
+    const PartPlace& part = from.parts[p];
+    const auto all = CheckedMul(part.stride, from.experts);
+    if (!all || !CheckedAdd(part.offset, *all) || part.bytes >= 1ull << 40) {
       return absl::InvalidArgumentError(
           absl::StrCat("layer ", from.layer, ": an expert tensor's extent overflows"));
     }
     layer->file_offset[p] = part.offset;
-    layer->bytes[p] = part.bytes_per_expert;
+    layer->stride[p] = part.stride;
+    layer->bytes[p] = part.bytes;
+    if (from.contiguous) {  // in the slot as in the file
+      const uint64_t in_expert = part.offset - from.parts[0].offset;
+      layer->part_start[p] = in_expert / kBlockAlign * kBlockAlign;
+      start = RoundUp(in_expert + part.bytes);
+      continue;
+    }
     layer->part_start[p] = start;
     uint64_t most = 0;
     for (uint64_t e = 0; e < from.experts; ++e) {
-      const uint64_t skew = (part.offset + e * part.bytes_per_expert) % kBlockAlign;
-      most = std::max(most, RoundUp(skew + part.bytes_per_expert));
+      const uint64_t skew = (part.offset + e * part.stride) % kBlockAlign;
+      most = std::max(most, RoundUp(skew + part.bytes));
     }
     start += most;
   }
@@ -61,12 +69,11 @@ std::vector<uint64_t> ClassSizes(const std::map<uint64_t, uint64_t>& sizes, doub
 
 }  // namespace
 
-absl::StatusOr<SlotPlan> PlanSlots(const gguf::ExpertGeometry& geometry, uint64_t bytes,
-                                   uint32_t min_slots) {
+absl::StatusOr<SlotPlan> PlanSlots(const Places& places, uint64_t bytes, uint32_t min_slots) {
   SlotPlan plan;
   std::vector<uint64_t> need;          // slot bytes by layer number
   std::map<uint64_t, uint64_t> sizes;  // slot bytes -> experts
-  for (const gguf::ExpertLayer& from : geometry.layers) {
+  for (const LayerPlaces& from : places) {
     if (from.layer < plan.layers.size()) {
       return absl::InvalidArgumentError("the expert geometry's layers do not ascend");
     }
@@ -124,42 +131,81 @@ absl::StatusOr<SlotPlan> PlanSlots(const gguf::ExpertGeometry& geometry, uint64_
   return plan;
 }
 
-ExpertMap::ExpertMap(const gguf::ExpertGeometry& geometry, const SlotPlan& plan)
-    : layers_(plan.layers), classes_(plan.classes), files_(plan.layers.size()) {
+ExpertMap::ExpertMap(const ExpertFiles& files, const SlotPlan& plan)
+    : layers_(plan.layers),
+      classes_(plan.classes),
+      sources_(plan.layers.size()),
+      copies_(files.copies),
+      files_per_copy_(files.files_per_copy),
+      checksums_(files.checksums) {
   places_.reserve(plan.experts);
-  for (const gguf::ExpertLayer& layer : geometry.layers) {
-    for (size_t p = 0; p < layer.parts.size(); ++p) files_[layer.layer][p] = layer.parts[p].file;
+  for (const LayerPlaces& layer : files.places) {
+    sources_[layer.layer] = layer;
     for (uint32_t e = 0; e < layer.experts; ++e) {
       places_.push_back({layer.layer, e, layers_[layer.layer].size_class});
     }
   }
+  if (files.fallback.empty()) return;
+  fallback_.resize(plan.layers.size());
+  for (const LayerPlaces& layer : files.fallback) fallback_[layer.layer] = layer;
 }
 
-void ExpertMap::Extents(uint32_t expert, uint32_t slot, std::byte* arena,
+void ExpertMap::Extents(uint32_t expert, uint32_t slot, uint32_t source, std::byte* arena,
                         std::vector<Extent>* extents) const {
   const Place& place = places_[expert];
   const shm::LayerRecord& layer = layers_[place.layer];
+  const bool copy = source < copies_;
+  const LayerPlaces& from = copy ? sources_[place.layer] : fallback_[place.layer];
   extents->clear();
   for (uint32_t p = 0; p < layer.parts; ++p) {
-    const uint64_t offset = layer.file_offset[p] + place.index * layer.bytes[p];
-    const uint64_t skew = offset % kBlockAlign;
-    const uint64_t at =
-        shm::TableView::PartOffset(layer, classes_[place.size_class], place.index, slot, p);
+    const PartPlace& part = from.parts[p];
+    const uint64_t offset = part.offset + place.index * part.stride;
+    std::byte* const dest =
+        arena + shm::TableView::PartOffset(layer, classes_[place.size_class], place.index, slot, p);
     Extent extent;
-    extent.file = files_[place.layer][p];
+    if (!copy) {
+      extent.file = part.file;
+      extent.offset = offset;
+      extent.needed = extent.bytes = part.bytes;
+      extent.dest = dest;
+      extent.through_cache = true;
+      extents->push_back(extent);
+      continue;
+    }
+    if (from.contiguous && p > 0) {
+      Extent& whole = extents->back();
+      whole.needed = offset + part.bytes - whole.offset;
+      whole.bytes = RoundUp(whole.needed);
+      continue;
+    }
+    const uint64_t skew = offset % kBlockAlign;
+    extent.file = source * files_per_copy_ + part.file;
     extent.offset = offset - skew;
-    extent.needed = skew + layer.bytes[p];
+    extent.needed = skew + part.bytes;
     extent.bytes = RoundUp(extent.needed);
-    extent.dest = arena + (at - skew);
+    extent.dest = dest - skew;
     extents->push_back(extent);
   }
+}
+
+bool ExpertMap::ChecksumFits(uint32_t expert, uint32_t slot, const std::byte* arena) const {
+  if (checksums_.empty()) return true;
+  const Place& place = places_[expert];
+  const shm::LayerRecord& layer = layers_[place.layer];
+  std::array<std::span<const std::byte>, shm::kMaxParts> parts;
+  for (uint32_t p = 0; p < layer.parts; ++p) {
+    parts[p] = {
+        arena + shm::TableView::PartOffset(layer, classes_[place.size_class], place.index, slot, p),
+        layer.bytes[p]};
+  }
+  return pack::Checksum(std::span(parts).first(layer.parts)) == checksums_[expert];
 }
 
 std::vector<uint32_t> ExpertMap::FileOrder() const {
   const auto key = [this](uint32_t expert) {
     const Place& place = places_[expert];
-    const shm::LayerRecord& layer = layers_[place.layer];
-    return std::tuple(files_[place.layer][0], layer.file_offset[0] + place.index * layer.bytes[0]);
+    const PartPlace& part = sources_[place.layer].parts[0];
+    return std::tuple(part.file, part.offset + place.index * part.stride);
   };
   std::vector<uint32_t> order(places_.size());
   for (uint32_t e = 0; e < order.size(); ++e) order[e] = e;

@@ -1,4 +1,4 @@
-// How the arena is cut into slots: from the model's expert geometry and a number of bytes to the
+// How the arena is cut into slots: from the places of experts in files and a number of bytes to the
 // layer and class records of the residency table.
 #pragma once
 
@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/gguf/expert_geometry.h"
 #include "common/shm/protocol.h"
+#include "services/expertstore/arena/expert_places.h"
 #include "services/expertstore/io/read_queue.h"
 
 #include "absl/status/statusor.h"
@@ -28,13 +28,16 @@ struct SlotPlan {
 // Layers whose experts need slots of (nearly) the same size share a class. When the bytes do not
 // suffice for all experts, every class gets its share by bytes, and at least `min_slots` slots (the
 // experts one token uses in a layer), or ResourceExhausted says how much is needed.
-absl::StatusOr<SlotPlan> PlanSlots(const gguf::ExpertGeometry& geometry, uint64_t bytes,
-                                   uint32_t min_slots);
+absl::StatusOr<SlotPlan> PlanSlots(const Places& places, uint64_t bytes, uint32_t min_slots);
+inline absl::StatusOr<SlotPlan> PlanSlots(const gguf::ExpertGeometry& geometry, uint64_t bytes,
+                                          uint32_t min_slots) {
+  return PlanSlots(PlacesInModel(geometry), bytes, min_slots);
+}
 
-// Experts by number: where they are in the model and in its files.
+// Experts by number: where they are in the model and in the files they are read from.
 class ExpertMap {
  public:
-  ExpertMap(const gguf::ExpertGeometry& geometry, const SlotPlan& plan);
+  ExpertMap(const ExpertFiles& files, const SlotPlan& plan);
 
   struct Place {
     uint32_t layer = 0;  // layer number
@@ -44,16 +47,28 @@ class ExpertMap {
   const Place& place(uint32_t expert) const { return places_[expert]; }
   uint32_t experts() const { return static_cast<uint32_t>(places_.size()); }
 
-  // What to read to have `expert` in `slot` of the arena that begins at `arena`.
-  void Extents(uint32_t expert, uint32_t slot, std::byte* arena,
+  // Files with the same places, of which any will do; and after them, with its bytes to be read
+  // through the page cache since they lie elsewhere in their blocks, perhaps the model itself.
+  uint32_t copies() const { return copies_; }
+  uint32_t copied_files() const { return copies_ * files_per_copy_; }
+  uint32_t sources() const { return copies_ + (fallback_.empty() ? 0 : 1); }
+
+  // What to read from `source` to have `expert` in `slot` of the arena that begins at `arena`.
+  void Extents(uint32_t expert, uint32_t slot, uint32_t source, std::byte* arena,
                std::vector<Extent>* extents) const;
+  // False if the pack knows the expert's checksum and what lies in `slot` has another.
+  bool ChecksumFits(uint32_t expert, uint32_t slot, const std::byte* arena) const;
   // All experts, in the order of their first part in the files.
   std::vector<uint32_t> FileOrder() const;
 
  private:
   std::vector<shm::LayerRecord> layers_;
   std::vector<shm::ClassRecord> classes_;
-  std::vector<std::array<uint32_t, shm::kMaxParts>> files_;  // of the parts, by layer number
+  std::vector<LayerPlaces> sources_;   // by layer number, in the first copy
+  std::vector<LayerPlaces> fallback_;  // by layer number
+  uint32_t copies_ = 1;
+  uint32_t files_per_copy_ = 0;
+  std::vector<uint64_t> checksums_;
   std::vector<Place> places_;
 };
 

@@ -36,8 +36,8 @@ absl::StatusOr<ModelFiles> ModelFiles::Open(std::span<const std::string> paths, 
   return files;
 }
 
-bool ModelFiles::all_direct() const {
-  for (uint32_t file = 0; file < size(); ++file) {
+bool ModelFiles::all_direct(uint32_t files) const {
+  for (uint32_t file = 0; file < files; ++file) {
     if (!direct(file)) return false;
   }
   return true;

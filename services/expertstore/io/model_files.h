@@ -27,8 +27,8 @@ class ModelFiles {
   }
   // Some file systems accept the open and refuse the first read.
   void StopDirect(uint32_t file) { files_[file].use_direct = false; }
-  // Whether all files are read past the page cache.
-  bool all_direct() const;
+  // Whether the first `files` files are read past the page cache.
+  bool all_direct(uint32_t files) const;
   // After a read through the page cache: the arena holds the bytes now, the cache need not.
   void DropCache(uint32_t file, uint64_t offset, uint64_t bytes) const;
 

@@ -36,6 +36,9 @@ class ReadEngine {
   virtual void Flush() = 0;
   // Takes up to results.size() finished reads, without waiting.
   virtual size_t Reap(std::span<ReadResult> results) = 0;
+  // The pages of the arena are about to change: from now on nothing keeps hold of them beside the
+  // reads in flight, which may be waited for. Costs some CPU time for each later read.
+  virtual void ReleaseBuffers() {}
   // Readable (poll, epoll) while there is something to reap.
   virtual int fd() const = 0;
   // "io_uring" and the like, for the log and the status.

@@ -40,6 +40,7 @@ void ReadQueue::Add(uint64_t load, Priority priority, std::span<const Extent> ex
           static_cast<uint32_t>(std::min<uint64_t>(options_.slice_bytes, extent.bytes - at));
       slice.needed = static_cast<uint32_t>(std::min<uint64_t>(slice.bytes, extent.needed - at));
       slice.dest = extent.dest + at;
+      slice.through_cache = extent.through_cache;
       QueueOf(priority).push_back(slice);
       ++entry.slices;
     }
@@ -106,7 +107,7 @@ void ReadQueue::Start(const Slice& slice) {
   const uint32_t tag = free_tags_.back();
   free_tags_.pop_back();
   flying_[tag] = slice;
-  flying_[tag].direct = files_.direct(slice.file);
+  flying_[tag].direct = !slice.through_cache && files_.direct(slice.file);
   if (in_flight_++ == 0) reading_since_ = NowNs();
   ++reads_;
   if (slice.background) ++background_in_flight_;
@@ -202,7 +203,8 @@ void ReadQueue::EndIfDone(uint64_t id) {
   Load& load = found->second;
   if (load.slices != 0) return;
   for (const Extent& extent : load.extents) {
-    if (!files_.direct(extent.file)) files_.DropCache(extent.file, extent.offset, extent.bytes);
+    if (extent.through_cache || !files_.direct(extent.file))
+      files_.DropCache(extent.file, extent.offset, extent.bytes);
   }
   finished_.push_back({id, load.status});
   loads_.erase(found);

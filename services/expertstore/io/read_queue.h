@@ -18,13 +18,15 @@
 
 namespace strata::expertstore {
 
-// A piece of a file and where it goes. All in multiples of 4 KiB except `needed`.
+// A piece of a file and where it goes. All in multiples of 4 KiB except `needed`, or
+// `through_cache`.
 struct Extent {
   uint32_t file = 0;
   uint64_t offset = 0;
   uint64_t bytes = 0;
   uint64_t needed = 0;  // of `bytes`: the rest may lie beyond the end of the file
   std::byte* dest = nullptr;
+  bool through_cache = false;
 };
 
 // One thread.
@@ -78,7 +80,8 @@ class ReadQueue {
     uint64_t offset = 0;
     std::byte* dest = nullptr;
     bool background = false;
-    bool direct = false;
+    bool through_cache = false;
+    bool direct = false;  // as it was started
   };
   struct Load {
     shm::Priority priority;

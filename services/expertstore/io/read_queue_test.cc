@@ -210,7 +210,7 @@ TEST(ReadQueue, GoesThroughTheCacheWhenDirectReadsAreRefused) {
   EXPECT_TRUE(outcomes.at(1).ok());
   EXPECT_TRUE(outcomes.at(2).ok());
   EXPECT_TRUE(bench.Same(0, 12 * 4096));
-  EXPECT_FALSE(bench.files->all_direct());
+  EXPECT_FALSE(bench.files->all_direct(2));
   EXPECT_EQ(bench.queue->errors(), 0u);
 }
 

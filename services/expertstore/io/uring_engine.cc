@@ -55,6 +55,16 @@ void UringEngine::RegisterBuffers(std::span<const std::span<std::byte>> buffers)
   buffers_.assign(buffers.begin(), buffers.end());
 }
 
+void UringEngine::ReleaseBuffers() {
+  if (buffers_.empty()) return;
+  Flush();  // what is queued names registered buffers
+  buffers_.clear();
+  if (const int error = io_uring_unregister_buffers(&ring_); error < 0) {
+    LogWarning("the read buffers stay registered, and with them memory that should be given back: ",
+               ErrnoStatus(-error, "io_uring_unregister_buffers").message());
+  }
+}
+
 int UringEngine::BufferOf(const std::byte* dest, uint32_t bytes) const {
   const auto after = std::upper_bound(
       buffers_.begin(), buffers_.end(), dest,

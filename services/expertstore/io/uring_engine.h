@@ -30,6 +30,7 @@ class UringEngine : public ReadEngine {
   void Queue(const ReadOp& op) override;
   void Flush() override;
   size_t Reap(std::span<ReadResult> results) override;
+  void ReleaseBuffers() override;
   int fd() const override { return ring_.ring_fd; }
   const char* name() const override { return "io_uring"; }
 

@@ -37,14 +37,14 @@ void Signal(int event_fd) {
 }
 
 // The budget for slots: what was asked for, or a share of what is free.
-absl::StatusOr<SlotPlan> PlanFor(const DataPlaneOptions& options) {
+absl::StatusOr<SlotPlan> PlanFor(const DataPlaneOptions& options, const Places& places) {
   uint64_t bytes = options.arena_bytes;
   if (bytes == 0) {
     const uint64_t free = AvailableMemory();
     bytes = free / 5 * 4;
     LogInfo("free memory: ", free, " bytes; the expert arena may take ", bytes);
   }
-  return PlanSlots(options.geometry, bytes, options.experts_per_token);
+  return PlanSlots(places, bytes, options.experts_per_token);
 }
 
 }  // namespace
@@ -59,24 +59,28 @@ absl::StatusOr<std::unique_ptr<ReadEngine>> DataPlane::SystemEngine(
 
 absl::StatusOr<std::unique_ptr<DataPlane>> DataPlane::Create(DataPlaneOptions options,
                                                              const EngineFactory& engine) {
-  STRATA_ASSIGN_OR_RETURN(SlotPlan plan, PlanFor(options));
-  STRATA_ASSIGN_OR_RETURN(ModelFiles files,
-                          ModelFiles::Open(options.geometry.files, options.direct_io));
+  STRATA_ASSIGN_OR_RETURN(
+      const ExpertFiles sources,
+      FindExpertFiles(options.geometry, options.fingerprint, options.mirrors, options.packs));
+  STRATA_ASSIGN_OR_RETURN(SlotPlan plan, PlanFor(options, sources.places));
+  STRATA_ASSIGN_OR_RETURN(ModelFiles files, ModelFiles::Open(sources.files, options.direct_io));
   STRATA_ASSIGN_OR_RETURN(Arena arena, Arena::Create(plan.bytes, plan.least_bytes));
   if (arena.size() < plan.bytes) {
     STRATA_ASSIGN_OR_RETURN(plan,
-                            PlanSlots(options.geometry, arena.size(), options.experts_per_token));
+                            PlanSlots(sources.places, arena.size(), options.experts_per_token));
   }
-  auto plane = std::unique_ptr<DataPlane>(
-      new DataPlane(std::move(options), std::move(plan), std::move(arena), std::move(files)));
+  auto plane = std::unique_ptr<DataPlane>(new DataPlane(
+      std::move(options), sources, std::move(plan), std::move(arena), std::move(files)));
   STRATA_RETURN_IF_ERROR(plane->Start(engine));
   return plane;
 }
 
-DataPlane::DataPlane(DataPlaneOptions options, SlotPlan plan, Arena arena, ModelFiles files)
+DataPlane::DataPlane(DataPlaneOptions options, const ExpertFiles& places, SlotPlan plan,
+                     Arena arena, ModelFiles files)
     : options_(std::move(options)),
+      places_(places.places),
       plan_(std::move(plan)),
-      map_(options_.geometry, plan_),
+      map_(places, plan_),
       arena_(std::move(arena)),
       files_(std::move(files)),
       hotness_(plan_.experts) {}
@@ -96,19 +100,21 @@ absl::Status DataPlane::Start(const EngineFactory& engine) {
   STRATA_RETURN_IF_ERROR(shm::Seal(table_fd_.get(), shm::SealKind::kOwnerWrites));
   table_ = shm::TableWriter({table_memory_.data(), table_memory_.size()}, plan_.layers,
                             plan_.classes, arena_.size(), options_.fingerprint);
-  regions_ = {arena_.fd(),     table_fd_.get(),      arena_.size(), table_bytes,
-              options_.sealed, options_.fingerprint, plan_.slots,   plan_.experts};
+  regions_ = {arena_.client_fd(), table_fd_.get(),      arena_.size(), table_bytes,
+              options_.sealed,    options_.fingerprint, plan_.slots,   plan_.experts};
 
-  STRATA_ASSIGN_OR_RETURN(
-      engine_, engine(files_, RegistrationPieces(plan_, arena_.data()), options_.queue_depth));
+  STRATA_ASSIGN_OR_RETURN(engine_, engine(files_, RegistrationPieces(plan_, arena_.data()),
+                                          options_.queue_depth * map_.copies()));
   ReadQueue::Options read_options;
   read_options.slice_bytes = options_.slice_bytes;
   read_options.background_depth = std::max(1u, engine_->depth() / 4);
   reads_ = std::make_unique<ReadQueue>(*engine_, files_, read_options);
   policy_name_ = std::string(policy::Choose(options_.policy, PolicyShape()));
   STRATA_ASSIGN_OR_RETURN(policy_, policy::Make(policy_name_, PolicyShape(), hotness_));
+  memory_ = std::make_unique<SlotMemory>(plan_, arena_, [this] { engine_->ReleaseBuffers(); });
   residency_ =
-      std::make_unique<Residency>(plan_, map_, arena_.data(), table_, *reads_, hotness_, *policy_);
+      std::make_unique<Residency>(plan_, map_, *memory_, table_, *reads_, hotness_, *policy_);
+  limit_bytes_ = plan_.bytes;
   for (uint32_t e = 0; e < options_.profile.size() && e < plan_.experts; ++e) {
     hotness_.Seed(e, options_.profile[e]);
   }
@@ -121,11 +127,14 @@ absl::Status DataPlane::Start(const EngineFactory& engine) {
   STRATA_RETURN_IF_ERROR(Watch(control_.get(), Event(kControl)));
   STRATA_RETURN_IF_ERROR(Watch(engine_->fd(), Event(kEngine)));
   STRATA_RETURN_IF_ERROR(Watch(listener_.get(), Event(kListener)));
-  LogInfo("expert arena: ", plan_.slots, " slots for ", plan_.experts, " experts, ", arena_.size(),
-          " bytes", arena_.huge_pages() ? " (huge pages asked for)" : "",
-          "; policy: ", policy_name_, "; reads: ", engine_->name(),
-          files_.all_direct() ? ", past the page cache" : ", through the page cache",
-          "; clients attach at '", options_.attach_path, "'");
+  LogInfo(
+      "expert arena: ", plan_.slots, " slots for ", plan_.experts, " experts, ", arena_.size(),
+      " bytes", arena_.huge_pages() ? " (huge pages asked for)" : "", "; policy: ", policy_name_,
+      "; reads: ", options_.packs.empty() ? "the model" : "packs",
+      map_.copies() > 1 ? absl::StrCat(" on ", map_.copies(), " drives") : "", ", ",
+      engine_->name(),
+      files_.all_direct(map_.copied_files()) ? ", past the page cache" : ", through the page cache",
+      "; clients attach at '", options_.attach_path, "'");
   return absl::OkStatus();
 }
 
@@ -145,11 +154,10 @@ std::vector<uint32_t> DataPlane::BackgroundOrder() const {
   // With room for all, reading in file order is fastest. Otherwise what was hot comes first, and
   // without knowledge an equal part of every layer: a layer with nothing in memory cannot choose.
   if (plan_.slots < plan_.experts) {
-    const auto hot = [this](uint32_t expert) {
-      return options_.profile.size() == plan_.experts ? options_.profile[expert] : 0;
-    };
+    std::vector<double> hot;
+    for (uint32_t e = 0; e < plan_.experts; ++e) hot.push_back(hotness_.Value(e));
     std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-      if (hot(a) != hot(b)) return hot(a) > hot(b);
+      if (hot[a] != hot[b]) return hot[a] > hot[b];
       return map_.place(a).index < map_.place(b).index;
     });
   }
@@ -312,6 +320,10 @@ DataPlaneStatus DataPlane::StatusNow() const {
   DataPlaneStatus status;
   status.arena_bytes = arena_.size();
   status.slots = plan_.slots;
+  status.usable_slots = residency_->usable_slots();
+  status.limit_bytes = limit_bytes_;
+  status.held_bytes = arena_.held_bytes();
+  status.settled = residency_->settled();
   status.experts = plan_.experts;
   status.counts = residency_->counts();
   status.bytes_read = reads_->bytes_read();
@@ -321,9 +333,11 @@ DataPlaneStatus DataPlane::StatusNow() const {
   status.reads_waiting = reads_->waiting();
   status.clients = static_cast<uint32_t>(
       std::count_if(clients_.begin(), clients_.end(), [](const auto& c) { return c.has_value(); }));
-  status.direct_io = files_.all_direct();
+  status.direct_io = files_.all_direct(map_.copied_files());
   status.sealed = options_.sealed;
   status.huge_pages = arena_.huge_pages();
+  status.copies = map_.copies();
+  status.packed = !options_.packs.empty();
   status.engine = engine_->name();
   status.policy = policy_name_;
   return status;
@@ -334,6 +348,40 @@ std::optional<uint32_t> DataPlane::NumberOf(const ExpertUses& expert) const {
   const shm::LayerRecord& layer = plan_.layers[expert.layer];
   if (expert.index >= layer.experts) return std::nullopt;
   return layer.first_expert + expert.index;
+}
+
+absl::Status DataPlane::SetMemoryLimit(uint64_t bytes) {
+  absl::Status status;
+  OnThread([&] {
+    std::vector<uint32_t> slots;
+    for (const shm::ClassRecord& record : plan_.classes) slots.push_back(record.slots);
+    if (bytes == 0 || bytes >= plan_.bytes) {
+      SetSlots(slots, plan_.bytes);
+      return;
+    }
+    const absl::StatusOr<SlotPlan> less = PlanSlots(places_, bytes, options_.experts_per_token);
+    if (!less.ok()) {
+      status = less.status();
+      return;
+    }
+    for (size_t c = 0; c < slots.size(); ++c) {
+      slots[c] = std::min(slots[c], less->classes[c].slots);
+    }
+    SetSlots(slots, bytes);
+  });
+  return status;
+}
+
+void DataPlane::SetSlots(std::span<const uint32_t> slots, uint64_t bytes) {
+  if (bytes == limit_bytes_) return;
+  const bool more = bytes > limit_bytes_;
+  limit_bytes_ = bytes;
+  residency_->SetSlots(slots);
+  if (more) {
+    residency_->CollectUses();
+    residency_->SetBackgroundOrder(BackgroundOrder());
+  }
+  LogInfo("the expert arena may take ", bytes, " bytes; it holds ", memory_->slot_bytes());
 }
 
 uint64_t DataPlane::CountUses(std::span<const ExpertUses> uses, policy::Phase phase) {

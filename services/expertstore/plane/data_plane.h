@@ -33,6 +33,9 @@ namespace strata::expertstore {
 
 struct DataPlaneOptions {
   gguf::ExpertGeometry geometry;
+  // Copies of the model's files on other drives, or packs of it (then `mirrors` is not used).
+  std::vector<std::vector<std::string>> mirrors;
+  std::vector<std::string> packs;
   shm::Fingerprint fingerprint{};
   uint32_t experts_per_token = 1;  // of one layer
   uint64_t arena_bytes = 0;     // 0: all experts if they fit in 80 % of the free memory, else that
@@ -54,7 +57,11 @@ struct ExpertUses {
 
 struct DataPlaneStatus {
   uint64_t arena_bytes = 0;
-  uint64_t slots = 0;
+  uint64_t slots = 0;  // that the arena was cut into
+  uint64_t usable_slots = 0;
+  uint64_t limit_bytes = 0;  // what slots may take
+  uint64_t held_bytes = 0;   // of the system's memory, that the arena takes
+  bool settled = true;       // as many slots have memory as may have
   uint64_t experts = 0;
   ResidencyCounts counts;
   uint64_t bytes_read = 0;
@@ -66,6 +73,8 @@ struct DataPlaneStatus {
   bool direct_io = false;
   bool sealed = false;
   bool huge_pages = false;
+  uint32_t copies = 1;  // files that an expert may be read from
+  bool packed = false;
   const char* engine = "";
   std::string policy;
 };
@@ -93,6 +102,10 @@ class DataPlane {
   // The following may be called from any thread while Run() runs.
   void Stop();
   DataPlaneStatus Status();
+  // How much memory slots may take from now on, at most what was planned at the start (0: that).
+  // Returns at once; the arena follows while it serves. ResourceExhausted, with the least that is
+  // possible, if it is too little.
+  absl::Status SetMemoryLimit(uint64_t bytes);
   // Uses of experts beside those the clients count themselves; unknown experts are skipped.
   // Returns the number of uses taken.
   uint64_t CountUses(std::span<const ExpertUses> uses, policy::Phase phase);
@@ -106,9 +119,11 @@ class DataPlane {
   const ExpertMap& map() const { return map_; }
 
  private:
-  DataPlane(DataPlaneOptions options, SlotPlan plan, Arena arena, ModelFiles files);
+  DataPlane(DataPlaneOptions options, const ExpertFiles& places, SlotPlan plan, Arena arena,
+            ModelFiles files);
   absl::Status Start(const EngineFactory& engine);
   policy::Shape PolicyShape() const;
+  void SetSlots(std::span<const uint32_t> slots, uint64_t bytes);
   std::vector<uint32_t> BackgroundOrder() const;
 
   // Runs `task` on the serving thread and waits for it.
@@ -125,6 +140,7 @@ class DataPlane {
   DataPlaneStatus StatusNow() const;
 
   const DataPlaneOptions options_;
+  const Places places_;
   const SlotPlan plan_;
   const ExpertMap map_;
   Arena arena_;
@@ -138,7 +154,9 @@ class DataPlane {
   std::string policy_name_;
   policy::Hotness hotness_;
   std::unique_ptr<policy::EvictionPolicy> policy_;
+  std::unique_ptr<SlotMemory> memory_;
   std::unique_ptr<Residency> residency_;
+  uint64_t limit_bytes_ = 0;
 
   UniqueFd epoll_;
   UniqueFd control_;  // eventfd: tasks_ or stopping_ changed

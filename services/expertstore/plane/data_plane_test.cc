@@ -24,37 +24,6 @@ using shm::Priority;
 using shm::RequestOp;
 using ::testing::HasSubstr;
 
-std::unique_ptr<Attachment> Attach(const DataPlaneOptions& options) {
-  auto attachment = Attachment::Connect(options.attach_path, options.fingerprint);
-  EXPECT_TRUE(attachment.ok()) << attachment.status();
-  return *std::move(attachment);
-}
-
-template <typename Condition>
-bool Eventually(const Condition& condition) {
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (std::chrono::steady_clock::now() < limit) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return false;
-}
-
-// Asks for an expert and waits until it is pinned; returns its slot.
-uint32_t Fetch(ArenaClient& client, uint32_t expert) {
-  std::optional<uint32_t> slot = client.TryPin(expert);
-  if (slot) return *slot;
-  client.Push({RequestOp::kWant, Priority::kDecode, expert});
-  client.Ring();
-  EXPECT_TRUE(Eventually([&] {
-    slot = client.TryPin(expert);
-    return slot.has_value();
-  }));
-  client.Push({RequestOp::kDone, Priority::kDecode, expert});
-  client.Ring();
-  return slot.value_or(0);
-}
-
 // An arena with `slots` slots for a model of one size class, and nothing loaded in the background.
 struct SmallStore {
   SmallStore(const std::string& name, uint32_t slots) : model(name, 1, 16) {

@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include "common/base/log.h"
 #include "common/base/status.h"
 
 namespace strata::expertstore {
@@ -18,6 +19,9 @@ namespace {
 // undo costs two reads.
 constexpr double kPromotionGain = 1.5;
 constexpr uint32_t kMostTokens = 1 << 16;
+// Memory given back or taken in one step, so that requests never wait long for it: some ten
+// milliseconds.
+constexpr uint64_t kResizeStep = 32 << 20;
 
 // Somebody waits: then even a pinned expert may be marked to go.
 bool IsDemand(Priority priority) {
@@ -39,16 +43,17 @@ std::optional<policy::Phase> LoadedFor(Priority priority, bool promoted) {
 
 }  // namespace
 
-Residency::Residency(const SlotPlan& plan, const ExpertMap& map, std::byte* arena,
+Residency::Residency(const SlotPlan& plan, const ExpertMap& map, SlotMemory& memory,
                      shm::TableWriter& table, ReadQueue& reads, policy::Hotness& hotness,
                      policy::EvictionPolicy& policy)
     : plan_(plan),
       map_(map),
-      arena_(arena),
+      memory_(memory),
       table_(table),
       reads_(reads),
       hotness_(hotness),
       policy_(policy),
+      sources_(map.copies(), map.sources()),
       states_(plan.experts),
       in_slot_(plan.slots, plan.experts),
       classes_(plan.classes.size()) {
@@ -58,6 +63,10 @@ Residency::Residency(const SlotPlan& plan, const ExpertMap& map, std::byte* aren
     for (uint32_t i = record.slots; i > 0; --i) {
       classes_[c].free_slots.push_back(record.first_slot + i - 1);
     }
+    classes_[c].slots = classes_[c].allowed = record.slots;
+  }
+  for (const shm::LayerRecord& layer : plan.layers) {
+    if (layer.experts > 0) classes_[layer.size_class].layers.push_back(layer.first_expert);
   }
 }
 
@@ -203,14 +212,89 @@ void Residency::Reconsider(uint32_t expert) {
     state.phase = Phase::kAbsent;
   } else if (state.phase == Phase::kLoading && background_next_ == background_.size() &&
              reads_.Cancel(state.slot)) {  // (the background load would come to it anyway)
+    sources_.Ended(state.attempt);
     Evicted(expert);
   }
+}
+
+void Residency::SetSlots(std::span<const uint32_t> slots) {
+  for (size_t c = 0; c < classes_.size(); ++c) {
+    classes_[c].allowed = std::clamp(slots[c], 1u, plan_.classes[c].slots);
+  }
+}
+
+bool Residency::settled() const {
+  return std::all_of(classes_.begin(), classes_.end(),
+                     [](const SizeClass& c) { return c.slots == c.allowed; });
+}
+
+uint32_t Residency::usable_slots() const {
+  uint32_t slots = 0;
+  for (const SizeClass& size_class : classes_) slots += size_class.slots;
+  return slots;
+}
+
+bool Residency::Resize() {
+  uint64_t budget = kResizeStep;
+  bool more = false;
+  for (size_t c = 0; c < classes_.size(); ++c) {
+    SizeClass& size_class = classes_[c];
+    if (size_class.slots == size_class.allowed) continue;
+    more |= size_class.slots > size_class.allowed
+                ? Shrink(size_class, &budget)
+                : Grow(size_class, plan_.classes[c].slot_bytes, &budget);
+    table_.SetUsableSlots(usable_slots());
+  }
+  return more;
+}
+
+bool Residency::Shrink(SizeClass& size_class, uint64_t* budget) {
+  const uint64_t slot_bytes = plan_.classes[map_.place(size_class.layers[0]).size_class].slot_bytes;
+  const auto release_free = [&] {
+    while (size_class.slots > size_class.allowed && !size_class.free_slots.empty() && *budget > 0) {
+      const uint32_t slot = size_class.free_slots.back();
+      size_class.free_slots.pop_back();
+      memory_.Release(slot);
+      size_class.bare_slots.push_back(slot);
+      --size_class.slots;
+      *budget -= std::min(*budget, slot_bytes);
+    }
+  };
+  release_free();
+  // Layer by layer in turn, or a policy with lists by layer would empty one after the other.
+  while (size_class.slots - size_class.allowed > size_class.draining && *budget > 0) {
+    const uint32_t in_layer = size_class.layers[size_class.next_layer++ % size_class.layers.size()];
+    const std::optional<uint32_t> victim = FindVictim(in_layer, Priority::kDecode);
+    if (!victim) break;  // all are being read or waited for; they come here when they have arrived
+    StartDraining(*victim);
+    FreeDrained();
+    release_free();
+  }
+  return size_class.slots > size_class.allowed && *budget == 0;
+}
+
+bool Residency::Grow(SizeClass& size_class, uint64_t slot_bytes, uint64_t* budget) {
+  while (size_class.slots<size_class.allowed&& * budget> 0) {
+    const uint32_t slot = size_class.bare_slots.back();
+    if (!memory_.Take(slot)) {
+      LogWarning("the system refuses memory for the expert arena; it stays at ", usable_slots(),
+                 " slots");
+      size_class.allowed = size_class.slots;
+      return false;
+    }
+    size_class.bare_slots.pop_back();
+    size_class.free_slots.push_back(slot);
+    ++size_class.slots;
+    *budget -= std::min(*budget, slot_bytes);
+  }
+  return size_class.slots < size_class.allowed;
 }
 
 bool Residency::Advance() {
   CollectUses();
   FinishLoads();
   FreeDrained();
+  const bool resizing = Resize();
   for (SizeClass& size_class : classes_) {
     size_class.blocked = 0;
     size_class.exhausted = false;
@@ -221,19 +305,31 @@ bool Residency::Advance() {
   StartQueued(Priority::kBackground);
   StartBackground();
   reads_.Pump();
-  const bool blocked = std::any_of(classes_.begin(), classes_.end(),
-                                   [](const SizeClass& c) { return c.blocked > 0; });
-  const bool first_time = blocked && !table_.starved();
-  if (blocked != table_.starved()) table_.SetStarved(blocked);
-  return first_time;
+  const bool waiting = std::any_of(classes_.begin(), classes_.end(), [](const SizeClass& c) {
+    return c.blocked > 0 || (c.slots > c.allowed && c.draining > 0);
+  });
+  const bool first_time = waiting && !table_.starved();
+  if (waiting != table_.starved()) table_.SetStarved(waiting);
+  return first_time || resizing;
 }
 
 void Residency::FinishLoads() {
   outcomes_.clear();
   reads_.Reap(&outcomes_);
-  for (const ReadQueue::Outcome& outcome : outcomes_) {
+  for (ReadQueue::Outcome& outcome : outcomes_) {
     const uint32_t expert = in_slot_[outcome.load];
     State& state = states_[expert];
+    sources_.Ended(state.attempt);
+    const bool wrong_bytes =
+        outcome.status.ok() && !map_.ChecksumFits(expert, state.slot, memory_.arena());
+    if (wrong_bytes) {
+      ++counts_.bad_checksums;
+      const ExpertMap::Place& place = map_.place(expert);
+      outcome.status = absl::DataLossError(
+          absl::StrCat("expert ", place.index, " of layer ", place.layer,
+                       " does not have the checksum that the pack was written with"));
+    }
+    if (!outcome.status.ok() && ReadElsewhere(expert, outcome.status, wrong_bytes)) continue;
     const uint64_t waiting = state.wanted;
     // For a prompt's next layer: it keeps its bits, and with them its place, until it is cancelled.
     const bool swept = IsSwept(expert, state.priority);
@@ -311,7 +407,12 @@ void Residency::StartBackground() {
   while (background_next_ < background_.size() && reads_.WantsMore(Priority::kBackground)) {
     const uint32_t expert = background_[background_next_++];
     if (states_[expert].phase != Phase::kAbsent) continue;
-    if (classes_[map_.place(expert).size_class].free_slots.empty()) continue;
+    const SizeClass& size_class = classes_[map_.place(expert).size_class];
+    if (size_class.free_slots.empty()) {
+      if (size_class.slots >= size_class.allowed) continue;
+      --background_next_;  // a slot is about to get its memory
+      break;
+    }
     StartLoad(expert, Priority::kBackground);
   }
 }
@@ -326,9 +427,31 @@ bool Residency::StartLoad(uint32_t expert, Priority priority) {
   state.phase = Phase::kLoading;
   state.priority = priority;
   in_slot_[state.slot] = expert;
+  state.attempt = sources_.Choose(expert);
   SetEntry(expert, EntryState::kLoading);
-  map_.Extents(expert, state.slot, arena_, &extents_);
-  reads_.Add(state.slot, priority, extents_);
+  Read(expert);
+  return true;
+}
+
+void Residency::Read(uint32_t expert) {
+  const State& state = states_[expert];
+  sources_.Started(state.attempt);
+  map_.Extents(expert, state.slot, state.attempt.source, memory_.arena(), &extents_);
+  reads_.Add(state.slot, state.priority, extents_);
+}
+
+bool Residency::ReadElsewhere(uint32_t expert, const absl::Status& why, bool wrong_bytes) {
+  State& state = states_[expert];
+  const std::optional<SourceChooser::Attempt> next =
+      sources_.AfterFailure(state.attempt, wrong_bytes);
+  if (!next) return false;
+  LogWarning(why.message(), "; reading it ",
+             next->source == state.attempt.source ? "again"
+             : next->source < map_.copies()       ? "from another copy"
+                                                  : "from the model's own file");
+  state.attempt = *next;
+  ++counts_.second_sources;
+  Read(expert);
   return true;
 }
 
@@ -337,7 +460,7 @@ bool Residency::TakeSlot(uint32_t expert, Priority priority, uint32_t* slot) {
   SizeClass& size_class = classes_[class_index];
   const bool demand = IsDemand(priority) && !IsSwept(expert, priority);
   // Slots that come free while somebody waits are for him, not for guesses.
-  if (!demand && table_.starved()) return false;
+  if (!demand && (table_.starved() || size_class.slots > size_class.allowed)) return false;
   for (;;) {
     if (!size_class.free_slots.empty()) {
       *slot = size_class.free_slots.back();
@@ -356,14 +479,18 @@ bool Residency::TakeSlot(uint32_t expert, Priority priority, uint32_t* slot) {
         hotness_.Value(expert) < kPromotionGain * hotness_.Value(victim)) {
       return false;
     }
-    // Marked first, pins looked at afterwards (FreeDrained): see arena_client.h.
-    states_[victim].phase = Phase::kDraining;
-    states_[victim].priority = Priority::kBackground;
-    SetEntry(victim, EntryState::kEvicting);
-    draining_.push_back(victim);
-    ++size_class.draining;
+    StartDraining(victim);
     FreeDrained();
   }
+}
+
+// Marked first, pins looked at afterwards (FreeDrained): see arena_client.h.
+void Residency::StartDraining(uint32_t expert) {
+  states_[expert].phase = Phase::kDraining;
+  states_[expert].priority = Priority::kBackground;
+  SetEntry(expert, EntryState::kEvicting);
+  draining_.push_back(expert);
+  ++classes_[map_.place(expert).size_class].draining;
 }
 
 std::optional<uint32_t> Residency::FindVictim(uint32_t incoming, Priority priority) {

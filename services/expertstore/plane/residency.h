@@ -5,7 +5,7 @@
 //            want, look-ahead           slot found              read ended
 //   absent ------------------> queued -------------> loading -------------> resident
 //     ^  ^                       |                      |                       |
-//     |  +-----------------------+                      | read failed           | chosen as victim
+//     |  +-----------------------+                      | failed everywhere     | chosen as victim
 //     |        nobody wants it any more                 v                       v
 //     +----------------------------------------------- absent <------------ draining
 //                                                             last pin gone
@@ -14,6 +14,13 @@
 // held: from its arrival until that client has pinned it (kDone) it is no victim. Clients hold
 // nothing while they wait (services/compute/experts/expert_source.h), so every slot comes free in
 // the end and no request waits for ever.
+//
+// The store may have to do with fewer slots (SetSlots): then the least valuable experts go, and the
+// memory of their slots, once drained, is given back to the system.
+//
+// A read that fails, or brings bytes of another checksum than the pack's, is repeated from the next
+// source that has the expert (SourceChooser); only when none is left do those who want it get an
+// error.
 #pragma once
 
 #include <array>
@@ -22,14 +29,17 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "common/policy/eviction_policy.h"
 #include "common/policy/hotness.h"
 #include "common/shm/client_peer.h"
 #include "common/shm/table.h"
+#include "services/expertstore/arena/slot_memory.h"
 #include "services/expertstore/arena/slot_plan.h"
 #include "services/expertstore/io/read_queue.h"
+#include "services/expertstore/io/source_chooser.h"
 
 #include "absl/status/status.h"
 
@@ -41,13 +51,15 @@ struct ResidencyCounts {
   uint64_t misses = 0;
   uint64_t evictions = 0;
   uint64_t failed_loads = 0;
+  uint64_t second_sources = 0;   // loads repeated from another source
+  uint64_t bad_checksums = 0;    // of reads that brought other bytes than were packed
   uint64_t background_left = 0;  // experts that the background load still means to read
 };
 
 // One thread. References must outlive it.
 class Residency {
  public:
-  Residency(const SlotPlan& plan, const ExpertMap& map, std::byte* arena, shm::TableWriter& table,
+  Residency(const SlotPlan& plan, const ExpertMap& map, SlotMemory& memory, shm::TableWriter& table,
             ReadQueue& reads, policy::Hotness& hotness, policy::EvictionPolicy& policy);
 
   // `client` < kMaxClients, free; the peer lives until RemoveClient.
@@ -64,9 +76,15 @@ class Residency {
   // What to read whenever nobody asks for anything, while there are free slots.
   void SetBackgroundOrder(std::vector<uint32_t> order);
 
+  // How many slots of each size class may have memory; at least one of each, at most as planned.
+  void SetSlots(std::span<const uint32_t> slots);
+  // Whether as many slots have memory as may have.
+  bool settled() const;
+  uint32_t usable_slots() const;
+
   // Takes finished reads, frees drained slots, starts reads. To be called after anything happened.
-  // True: a slot is waited for, for the first time; take the clients' requests and call again
-  // before sleeping (see StoreStarved in arena_client.h).
+  // True: call again before sleeping, after taking the clients' requests: a slot is waited for, for
+  // the first time (see StoreStarved in arena_client.h), or slots gain or lose their memory.
   bool Advance();
   // A demand waits for a slot. Wake up now and then even if no client rings.
   bool starved() const { return table_.starved(); }
@@ -87,6 +105,7 @@ class Residency {
     shm::Priority priority = shm::Priority::kBackground;  // while queued or loading
     bool promoted = false;                                // to be kept as if it had been used
     uint32_t slot = 0;                                    // from loading on
+    SourceChooser::Attempt attempt;                       // while loading
   };
   struct Client {
     shm::ClientPeer* peer = nullptr;
@@ -95,6 +114,11 @@ class Residency {
   };
   struct SizeClass {
     std::vector<uint32_t> free_slots;
+    std::vector<uint32_t> bare_slots;  // without memory
+    uint32_t slots = 0;                // with memory
+    uint32_t allowed = 0;              // to have memory
+    std::vector<uint32_t> layers;      // an expert of each layer of the class
+    uint32_t next_layer = 0;           // to lose an expert
     uint32_t draining = 0;
     uint32_t blocked = 0;    // demands that found no slot in this round
     bool exhausted = false;  // no victim was left in this round
@@ -111,9 +135,17 @@ class Residency {
 
   void FinishLoads();
   void FreeDrained();
+  // Towards the allowed number of slots, a limited step. True: there is more to do at once.
+  bool Resize();
+  bool Shrink(SizeClass& size_class, uint64_t* budget);
+  bool Grow(SizeClass& size_class, uint64_t slot_bytes, uint64_t* budget);
+  void StartDraining(uint32_t expert);
   void StartQueued(shm::Priority priority);
   void StartBackground();
   bool StartLoad(uint32_t expert, shm::Priority priority);
+  void Read(uint32_t expert);
+  // After a failed read; false when every source has been tried.
+  bool ReadElsewhere(uint32_t expert, const absl::Status& why, bool wrong_bytes);
   // A free slot for `expert`, by evicting if need be.
   bool TakeSlot(uint32_t expert, shm::Priority priority, uint32_t* slot);
   std::optional<uint32_t> FindVictim(uint32_t incoming, shm::Priority priority);
@@ -130,11 +162,12 @@ class Residency {
 
   const SlotPlan& plan_;
   const ExpertMap& map_;
-  std::byte* const arena_;
+  SlotMemory& memory_;
   shm::TableWriter& table_;
   ReadQueue& reads_;
   policy::Hotness& hotness_;
   policy::EvictionPolicy& policy_;
+  SourceChooser sources_;
 
   std::vector<State> states_;      // by expert
   std::vector<uint32_t> in_slot_;  // expert by slot, while the slot is taken

@@ -101,15 +101,35 @@ grpc::Status ExpertStoreService::Status(grpc::ServerContext* /*context*/,
   response->set_queued(status.reads_waiting);
   response->set_clients(status.clients);
   response->set_direct_io(status.direct_io);
-  if (status.slots > 0) {
+  if (status.usable_slots > 0) {
     response->set_load_fraction(static_cast<double>(status.counts.resident) /
-                                static_cast<double>(status.slots));
+                                static_cast<double>(status.usable_slots));
   }
   response->set_sealed(status.sealed);
   response->set_huge_pages(status.huge_pages);
   response->set_read_engine(status.engine);
   response->set_policy(status.policy);
+  response->set_limit_bytes(status.limit_bytes);
+  response->set_held_bytes(status.held_bytes);
+  response->set_packed(status.packed);
+  response->set_copies(status.copies);
+  response->set_second_sources(status.counts.second_sources);
+  response->set_bad_checksums(status.counts.bad_checksums);
   response->set_failed_loads(status.counts.failed_loads);
+  return grpc::Status::OK;
+}
+
+grpc::Status ExpertStoreService::SetMemory(grpc::ServerContext* /*context*/,
+                                           const v1::SetMemoryRequest* request,
+                                           v1::SetMemoryResponse* response) {
+  if (model_.memory == nullptr) return grpc::Status::OK;
+  if (const absl::Status set = model_.memory->SetCeiling(request->limit_bytes()); !set.ok()) {
+    return rpc::ToGrpc(set);
+  }
+  const DataPlaneStatus status = model_.plane->Status();
+  response->set_limit_bytes(status.limit_bytes);
+  response->set_held_bytes(status.held_bytes);
+  response->set_slots(status.usable_slots);
   return grpc::Status::OK;
 }
 

@@ -3,12 +3,13 @@
 
 #include "common/gguf/reader.h"
 #include "services/expertstore/plane/data_plane.h"
+#include "services/expertstore/service/memory_watch.h"
 #include "services/expertstore/service/profile_keeper.h"
 #include "strata/v1/expertstore.grpc.pb.h"
 
 namespace strata::expertstore {
 
-// What the daemon serves. A dense model has no experts: then plane and profile are null, Open says
+// What the daemon serves. A dense model has no experts: then the pointers below are null, Open says
 // so by a geometry without layers, and the rest answers with zeros.
 struct ServedModel {
   const gguf::Model* file = nullptr;
@@ -16,6 +17,7 @@ struct ServedModel {
   gguf::ExpertGeometry geometry;
   DataPlane* plane = nullptr;
   ProfileKeeper* profile = nullptr;
+  MemoryWatch* memory = nullptr;
 };
 
 class ExpertStoreService final : public v1::ExpertStore::Service {
@@ -29,6 +31,8 @@ class ExpertStoreService final : public v1::ExpertStore::Service {
                     v1::HintSummary* response) override;
   grpc::Status Status(grpc::ServerContext* context, const v1::ExpertStoreStatusRequest* request,
                       v1::ExpertStoreStatusResponse* response) override;
+  grpc::Status SetMemory(grpc::ServerContext* context, const v1::SetMemoryRequest* request,
+                         v1::SetMemoryResponse* response) override;
   grpc::Status SaveProfile(grpc::ServerContext* context, const v1::SaveProfileRequest* request,
                            v1::SaveProfileResponse* response) override;
 

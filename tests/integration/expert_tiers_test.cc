@@ -1,0 +1,73 @@
+// Experts by other ways than all of them in memory: the answer stays the same, character by
+// character.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "tests/integration/mini_cluster.h"
+
+namespace strata::integration {
+namespace {
+
+constexpr char kQuestion[] = "What does a CYNIC think of a LAWYER?";
+constexpr int kTokens = 60;
+// Room for a quarter of the demo model's 96 experts; every prompt token by the router's choice.
+constexpr char kQuarter[] =
+    "expertstore { arena_bytes: 3538944 } compute { prompt_routing: \"full\" } ";
+
+std::string AnswerWith(const std::string& settings, std::string* log = nullptr) {
+  auto cluster = MiniCluster::Start(settings);
+  EXPECT_TRUE(cluster.ok()) << cluster.status();
+  if (!cluster.ok()) return "";
+  const auto answer = (*cluster)->Chat(kQuestion, kTokens, nullptr, 0.7, /*ignore_end=*/true);
+  EXPECT_TRUE(answer.ok() && answer->status == 200) << answer.status() << (*cluster)->Log();
+  if (log != nullptr) *log = (*cluster)->Log();
+  return answer.ok() ? answer->text : "";
+}
+
+const std::string& ResidentAnswer() {
+  static const std::string answer = AnswerWith("compute { prompt_routing: \"full\" }");
+  return answer;
+}
+
+class PackedExperts : public testing::Test {
+ protected:
+  PackedExperts() {
+    const std::string command =
+        std::string(STRATA_BINARY) + " pack " + STRATA_DEMO_MODEL + " " + pack_ + " 2>/dev/null";
+    EXPECT_EQ(std::system(command.c_str()), 0);
+  }
+  ~PackedExperts() override { unlink(pack_.c_str()); }
+  std::string Settings() const {
+    return std::string(kQuarter) + "expertstore { pack: \"" + pack_ + "\" }";
+  }
+
+  const std::string pack_ =
+      testing::TempDir() + "integration-" + std::to_string(getpid()) + ".pack";
+};
+
+TEST_F(PackedExperts, GiveTheSameAnswer) {
+  ASSERT_FALSE(ResidentAnswer().empty());
+  EXPECT_EQ(AnswerWith(kQuarter), ResidentAnswer());
+  std::string log;
+  EXPECT_EQ(AnswerWith(Settings(), &log), ResidentAnswer());
+  EXPECT_NE(log.find("reads: packs"), std::string::npos) << log;
+}
+
+TEST_F(PackedExperts, DamagedOnesAreReplacedByTheModels) {
+  {
+    // Somewhere in every second expert.
+    std::fstream file(pack_, std::ios::in | std::ios::out | std::ios::binary);
+    for (int e = 0; e < 96; e += 2) {
+      file.seekp(4096 + e * 135168 + 70000);
+      file.put(static_cast<char>(e));
+    }
+  }
+  std::string log;
+  EXPECT_EQ(AnswerWith(Settings(), &log), ResidentAnswer());
+  EXPECT_NE(log.find("from the model's own file"), std::string::npos) << log;
+}
+
+}  // namespace
+}  // namespace strata::integration
