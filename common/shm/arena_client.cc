@@ -16,14 +16,14 @@ ArenaClient::ArenaClient(const TableView& table, std::span<const std::byte> aren
     : table_(table), arena_(arena.data()), doorbell_(doorbell) {
   const BlockLayout layout = BlockLayout::For(table.slots());
   header_ = reinterpret_cast<BlockHeader*>(block.data());
-  pins_ = reinterpret_cast<std::atomic<uint32_t>*>(block.data() + layout.pins);
-  uses_ = reinterpret_cast<std::atomic<uint64_t>*>(block.data() + layout.uses);
-  requests_ = reinterpret_cast<std::atomic<uint64_t>*>(block.data() + layout.requests);
+  pins_ = reinterpret_cast<Atomic<uint32_t>*>(block.data() + layout.pins);
+  uses_ = reinterpret_cast<Atomic<uint64_t>*>(block.data() + layout.uses);
+  requests_ = reinterpret_cast<Atomic<uint64_t>*>(block.data() + layout.requests);
   failures_ = reinterpret_cast<const Failure*>(block.data() + layout.failures);
 }
 
 std::optional<uint32_t> ArenaClient::TryPin(uint32_t expert) {
-  const std::atomic<uint64_t>& word = table_.entry(expert);
+  const Atomic<uint64_t>& word = table_.entry(expert);
   const uint64_t seen = word.load(std::memory_order_acquire);
   const Entry entry = Entry::Unpack(seen);
   if (entry.state != EntryState::kResident || entry.slot >= table_.slots()) return std::nullopt;
@@ -38,7 +38,7 @@ std::optional<uint32_t> ArenaClient::TryPin(uint32_t expert) {
 }
 
 void ArenaClient::CountBatch(uint64_t hits, uint64_t misses) {
-  const auto add = [](std::atomic<uint64_t>& counter, uint64_t n) {
+  const auto add = [](Atomic<uint64_t>& counter, uint64_t n) {
     counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
   };
   add(header_->hits, hits);

@@ -96,9 +96,9 @@ class ArenaClient {
   TableView table_;
   const std::byte* arena_ = nullptr;
   BlockHeader* header_ = nullptr;
-  std::atomic<uint32_t>* pins_ = nullptr;
-  std::atomic<uint64_t>* uses_ = nullptr;
-  std::atomic<uint64_t>* requests_ = nullptr;
+  Atomic<uint32_t>* pins_ = nullptr;
+  Atomic<uint64_t>* uses_ = nullptr;
+  Atomic<uint64_t>* requests_ = nullptr;
   const Failure* failures_ = nullptr;
   int doorbell_ = -1;
 };

@@ -30,9 +30,9 @@ ClientPeer::ClientPeer(std::span<std::byte> block, uint32_t slots, uint32_t expe
     : experts_(experts) {
   const BlockLayout layout = BlockLayout::For(slots);
   header_ = new (block.data()) BlockHeader;
-  pins_ = reinterpret_cast<const std::atomic<uint32_t>*>(block.data() + layout.pins);
-  uses_ = reinterpret_cast<const std::atomic<uint64_t>*>(block.data() + layout.uses);
-  requests_ = reinterpret_cast<const std::atomic<uint64_t>*>(block.data() + layout.requests);
+  pins_ = reinterpret_cast<const Atomic<uint32_t>*>(block.data() + layout.pins);
+  uses_ = reinterpret_cast<const Atomic<uint64_t>*>(block.data() + layout.uses);
+  requests_ = reinterpret_cast<const Atomic<uint64_t>*>(block.data() + layout.requests);
   failures_ = reinterpret_cast<Failure*>(block.data() + layout.failures);
 }
 

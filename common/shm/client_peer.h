@@ -53,9 +53,9 @@ class ClientPeer {
 
  private:
   BlockHeader* header_;
-  const std::atomic<uint32_t>* pins_;
-  const std::atomic<uint64_t>* uses_;
-  const std::atomic<uint64_t>* requests_;
+  const Atomic<uint32_t>* pins_;
+  const Atomic<uint64_t>* uses_;
+  const Atomic<uint64_t>* requests_;
   Failure* failures_;
   // Our own copies of what we wrote: the ones in the block are for the client only.
   uint64_t request_head_ = 0;

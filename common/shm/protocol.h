@@ -10,8 +10,9 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstdint>
+
+#include "common/shm/atomic.h"
 
 namespace strata::shm {
 
@@ -92,12 +93,12 @@ struct TableHeader {
   uint64_t arena_bytes = 0;
   Fingerprint fingerprint{};
   // 1 while the store waits for a pin to go: whoever unpins then rings the doorbell.
-  alignas(64) std::atomic<uint32_t> starved{0};
+  alignas(64) Atomic<uint32_t> starved{0};
   // Slots that have memory at the moment: the arena gives some back when others need it.
-  std::atomic<uint32_t> usable_slots{0};
+  Atomic<uint32_t> usable_slots{0};
 };
-static_assert(std::atomic<uint32_t>::is_always_lock_free);
-static_assert(std::atomic<uint64_t>::is_always_lock_free);
+static_assert(Atomic<uint32_t>::is_always_lock_free);
+static_assert(Atomic<uint64_t>::is_always_lock_free);
 
 // --- client block ---------------------------------------------------------------------------
 enum class RequestOp : uint8_t {
@@ -148,14 +149,14 @@ struct ExpertUse {
 
 // Indices of the rings only ever grow; entry i lies at i mod size.
 struct BlockHeader {
-  alignas(64) std::atomic<uint64_t> request_tail{0};  // client: requests written
-  alignas(64) std::atomic<uint64_t> request_head{0};  // store: requests taken
-  alignas(64) std::atomic<uint64_t> failure_tail{0};  // store: failures written
-  alignas(64) std::atomic<uint64_t> failure_head{0};  // client: failures read
-  alignas(64) std::atomic<uint64_t> use_tail{0};      // client: uses written; never waits
-  alignas(64) std::atomic<uint32_t> wake{0};          // both: +1 when something changed; futex
-  alignas(64) std::atomic<uint64_t> hits{0};          // client: statistics
-  std::atomic<uint64_t> misses{0};
+  alignas(64) Atomic<uint64_t> request_tail{0};  // client: requests written
+  alignas(64) Atomic<uint64_t> request_head{0};  // store: requests taken
+  alignas(64) Atomic<uint64_t> failure_tail{0};  // store: failures written
+  alignas(64) Atomic<uint64_t> failure_head{0};  // client: failures read
+  alignas(64) Atomic<uint64_t> use_tail{0};      // client: uses written; never waits
+  alignas(64) Atomic<uint32_t> wake{0};          // both: +1 when something changed; futex
+  alignas(64) Atomic<uint64_t> hits{0};          // client: statistics
+  Atomic<uint64_t> misses{0};
 };
 
 // Byte offsets inside a client block, from the numbers in the table's header (never from the block

@@ -80,7 +80,7 @@ absl::StatusOr<TableView> TableView::Open(std::span<const std::byte> table, uint
   view.header_ = header;
   view.layers_ = reinterpret_cast<const LayerRecord*>(table.data() + at.layers);
   view.classes_ = reinterpret_cast<const ClassRecord*>(table.data() + at.classes);
-  view.entries_ = reinterpret_cast<const std::atomic<uint64_t>*>(table.data() + at.entries);
+  view.entries_ = reinterpret_cast<const Atomic<uint64_t>*>(table.data() + at.entries);
   for (const ClassRecord& record : view.classes()) {
     STRATA_RETURN_IF_ERROR(CheckClass(record, *header));
   }
@@ -110,8 +110,8 @@ TableWriter::TableWriter(std::span<std::byte> memory, std::span<const LayerRecor
             reinterpret_cast<LayerRecord*>(memory.data() + at.layers));
   std::copy(classes.begin(), classes.end(),
             reinterpret_cast<ClassRecord*>(memory.data() + at.classes));
-  entries_ = reinterpret_cast<std::atomic<uint64_t>*>(memory.data() + at.entries);
-  for (uint32_t e = 0; e < header_->experts; ++e) new (&entries_[e]) std::atomic<uint64_t>(0);
+  entries_ = reinterpret_cast<Atomic<uint64_t>*>(memory.data() + at.entries);
+  for (uint32_t e = 0; e < header_->experts; ++e) new (&entries_[e]) Atomic<uint64_t>(0);
 }
 
 }  // namespace strata::shm

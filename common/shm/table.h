@@ -26,7 +26,7 @@ class TableView {
   uint32_t slots() const { return header_->slots; }
   std::span<const LayerRecord> layers() const { return {layers_, header_->layers}; }
   std::span<const ClassRecord> classes() const { return {classes_, header_->classes}; }
-  const std::atomic<uint64_t>& entry(uint32_t expert) const { return entries_[expert]; }
+  const Atomic<uint64_t>& entry(uint32_t expert) const { return entries_[expert]; }
 
   // Offset in the arena of part `part` of expert `index` of `layer` when it lies in `slot`.
   static uint64_t PartOffset(const LayerRecord& layer, const ClassRecord& size_class,
@@ -41,7 +41,7 @@ class TableView {
   const TableHeader* header_ = nullptr;
   const LayerRecord* layers_ = nullptr;
   const ClassRecord* classes_ = nullptr;
-  const std::atomic<uint64_t>* entries_ = nullptr;
+  const Atomic<uint64_t>* entries_ = nullptr;
 };
 
 // Write access for the store's one data-plane thread.
@@ -72,7 +72,7 @@ class TableWriter {
 
  private:
   TableHeader* header_ = nullptr;
-  std::atomic<uint64_t>* entries_ = nullptr;
+  Atomic<uint64_t>* entries_ = nullptr;
 };
 
 }  // namespace strata::shm

@@ -12,6 +12,7 @@
 #include "common/rpc/daemon.h"
 #include "common/rpc/server.h"
 #include "services/expertstore/service/expert_store_service.h"
+#include "services/expertstore/service/kvstore_profile.h"
 
 namespace strata::expertstore {
 namespace {
@@ -82,8 +83,8 @@ absl::StatusOr<std::vector<std::vector<std::string>>> OpenMirrors(
 }
 
 DataPlaneOptions OptionsFrom(const v1::Config& config, const gguf::Model& file,
-                             const gguf::ExpertGeometry& geometry,
-                             const std::string& profile_path) {
+                             const gguf::ExpertGeometry& geometry, const std::string& profile_path,
+                             RemoteProfile* remote) {
   const v1::ExpertStoreConfig& store = config.expertstore();
   DataPlaneOptions options;
   options.geometry = geometry;
@@ -98,7 +99,7 @@ DataPlaneOptions OptionsFrom(const v1::Config& config, const gguf::Model& file,
   options.direct_io = !store.buffered();
   options.sealed = !store.unsealed();
   options.attach_path = config.runtime_dir() + "/experts.sock";
-  options.profile = ProfileKeeper::Load(profile_path, geometry, options.fingerprint);
+  options.profile = ProfileKeeper::Load(profile_path, remote, geometry, options.fingerprint);
   return options;
 }
 
@@ -121,12 +122,18 @@ absl::Status Serve(const v1::Config& config) {
 
   std::unique_ptr<DataPlane> plane;
   std::optional<PlaneThread> thread;
+  std::unique_ptr<RemoteProfile> remote_profile;
   std::optional<ProfileKeeper> profile;
   std::optional<MemoryWatch> memory;
   if (!geometry.layers.empty()) {
     rpc::NotifyProgress("allocating the expert arena");
     const std::string profile_path = config.state_dir() + "/experts.profile";
-    DataPlaneOptions options = OptionsFrom(config, *file, geometry, profile_path);
+    if (config.compute().kvstore() != "none") {
+      STRATA_ASSIGN_OR_RETURN(remote_profile, ProfileInKvStore(config.compute().kvstore(),
+                                                               config.tls(), model.fingerprint));
+    }
+    DataPlaneOptions options =
+        OptionsFrom(config, *file, geometry, profile_path, remote_profile.get());
     if (!options.packs.empty() && config.expertstore().mirror_size() > 0) {
       return absl::InvalidArgumentError(
           "expertstore.pack and expertstore.mirror are both set; name copies of the pack in "
@@ -135,7 +142,7 @@ absl::Status Serve(const v1::Config& config) {
     STRATA_ASSIGN_OR_RETURN(options.mirrors, OpenMirrors(config.expertstore(), *file));
     STRATA_ASSIGN_OR_RETURN(plane, DataPlane::Create(std::move(options)));
     thread.emplace(*plane);
-    profile.emplace(*plane, profile_path);
+    profile.emplace(*plane, profile_path, remote_profile.get());
     model.plane = plane.get();
     model.profile = &*profile;
     const uint64_t reserve = config.expertstore().reserve_bytes() != 0

@@ -306,7 +306,7 @@ bool Residency::Advance() {
   StartBackground();
   reads_.Pump();
   const bool waiting = std::any_of(classes_.begin(), classes_.end(), [](const SizeClass& c) {
-    return c.blocked > 0 || (c.slots > c.allowed && c.draining > 0);
+    return c.blocked > 0 || c.slots > c.allowed;
   });
   const bool first_time = waiting && !table_.starved();
   if (waiting != table_.starved()) table_.SetStarved(waiting);

@@ -17,7 +17,7 @@ namespace strata::expertstore {
 namespace {
 
 std::string Header(const shm::Fingerprint& model) {
-  std::string line = "strata-expert-profile 1 ";
+  std::string line = "strata-expert-profile 2 ";
   for (const uint8_t byte : model) {
     line += "0123456789abcdef"[byte >> 4];
     line += "0123456789abcdef"[byte & 15];
@@ -38,14 +38,49 @@ absl::Status WriteAll(int fd, std::string_view text, const std::string& path) {
 
 }  // namespace
 
-absl::Status SaveProfile(const std::string& path, const shm::Fingerprint& model,
-                         const std::vector<ProfileEntry>& entries) {
-  std::string text = Header(model) + "\n";
-  for (const ProfileEntry& entry : entries) {
+std::string FormatProfile(const Profile& profile, const shm::Fingerprint& model) {
+  std::string text = absl::StrCat(Header(model), " ", profile.saved_at, "\n");
+  for (const ProfileEntry& entry : profile.entries) {
     char line[64];
     std::snprintf(line, sizeof(line), "%u %u %.6g\n", entry.layer, entry.index, entry.value);
     text += line;
   }
+  return text;
+}
+
+absl::StatusOr<Profile> ParseProfile(std::string_view text, const shm::Fingerprint& model,
+                                     const std::string& where) {
+  std::istringstream in{std::string(text)};
+  std::string line;
+  std::getline(in, line);
+  Profile profile;
+  std::istringstream head(line);
+  std::string name;
+  std::string version;
+  std::string hash;
+  head >> name >> version >> hash;
+  if (absl::StrCat(name, " ", version, " ", hash) != Header(model)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(where, " is not an expert profile of this model"));
+  }
+  if (!(head >> profile.saved_at)) {
+    return absl::InvalidArgumentError(absl::StrCat(where, " line 1: no time of saving"));
+  }
+  while (std::getline(in, line)) {
+    std::istringstream fields(line);
+    ProfileEntry entry;
+    std::string rest;
+    if (!(fields >> entry.layer >> entry.index >> entry.value) || fields >> rest ||
+        !std::isfinite(entry.value) || entry.value < 0) {
+      return absl::InvalidArgumentError(absl::StrCat(where, " line ", profile.entries.size() + 2,
+                                                     ": expected \"layer index value\""));
+    }
+    profile.entries.push_back(entry);
+  }
+  return profile;
+}
+
+absl::Status SaveProfile(const std::string& path, std::string_view text) {
   std::error_code ignored;  // what is wrong with the folder, open() says
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
   const std::string temporary = path + ".new";
@@ -62,29 +97,12 @@ absl::Status SaveProfile(const std::string& path, const shm::Fingerprint& model,
   return status;
 }
 
-absl::StatusOr<std::vector<ProfileEntry>> LoadProfile(const std::string& path,
-                                                      const shm::Fingerprint& model) {
-  std::ifstream in(path);
+absl::StatusOr<Profile> LoadProfile(const std::string& path, const shm::Fingerprint& model) {
+  const std::ifstream in(path);
   if (!in) return absl::NotFoundError(absl::StrCat("no expert profile at '", path, "'"));
-  std::string line;
-  std::getline(in, line);
-  if (line != Header(model)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("'", path, "' is not an expert profile of this model"));
-  }
-  std::vector<ProfileEntry> entries;
-  while (std::getline(in, line)) {
-    std::istringstream fields(line);
-    ProfileEntry entry;
-    std::string rest;
-    if (!(fields >> entry.layer >> entry.index >> entry.value) || fields >> rest ||
-        !std::isfinite(entry.value) || entry.value < 0) {
-      return absl::InvalidArgumentError(absl::StrCat("'", path, "' line ", entries.size() + 2,
-                                                     ": expected \"layer index value\""));
-    }
-    entries.push_back(entry);
-  }
-  return entries;
+  std::stringstream text;
+  text << in.rdbuf();
+  return ParseProfile(text.str(), model, absl::StrCat("'", path, "'"));
 }
 
 }  // namespace strata::expertstore

@@ -1,12 +1,13 @@
-// The learned value of every expert, kept across restarts in a small text file:
+// The learned value of every expert, kept across restarts as text, in kvstore and in a small file:
 //
-//   strata-expert-profile 1 <fingerprint in hex>
+//   strata-expert-profile 2 <fingerprint in hex> <seconds since 1970>
 //   <layer> <index> <value>
 //   ...
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/shm/protocol.h"
@@ -22,13 +23,20 @@ struct ProfileEntry {
   double value = 0;
 };
 
-// Replaces the file in one step: a crash leaves the old or the new one. Makes its folder if needed.
-absl::Status SaveProfile(const std::string& path, const shm::Fingerprint& model,
-                         const std::vector<ProfileEntry>& entries);
+struct Profile {
+  int64_t saved_at = 0;  // seconds since 1970: of two, the newer one counts
+  std::vector<ProfileEntry> entries;
+};
 
-// NotFound without a file; InvalidArgument names the line that is wrong; FailedPrecondition if it
-// is about another model.
-absl::StatusOr<std::vector<ProfileEntry>> LoadProfile(const std::string& path,
-                                                      const shm::Fingerprint& model);
+std::string FormatProfile(const Profile& profile, const shm::Fingerprint& model);
+// `where` is named in errors: InvalidArgument says which line is wrong, FailedPrecondition that the
+// text is about another model.
+absl::StatusOr<Profile> ParseProfile(std::string_view text, const shm::Fingerprint& model,
+                                     const std::string& where);
+
+// Replaces the file in one step: a crash leaves the old or the new one. Makes its folder if needed.
+absl::Status SaveProfile(const std::string& path, std::string_view text);
+// NotFound without a file; else as ParseProfile.
+absl::StatusOr<Profile> LoadProfile(const std::string& path, const shm::Fingerprint& model);
 
 }  // namespace strata::expertstore

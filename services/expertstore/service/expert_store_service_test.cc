@@ -17,6 +17,22 @@ namespace {
 
 using ::testing::HasSubstr;
 
+// A kvstore that is there or away.
+class KeptProfile : public RemoteProfile {
+ public:
+  absl::StatusOr<std::string> Get(std::chrono::milliseconds /*timeout*/) override {
+    if (away) return absl::UnavailableError("away");
+    return text;
+  }
+  absl::Status Put(const std::string& value, std::chrono::milliseconds /*timeout*/) override {
+    if (away) return absl::UnavailableError("away");
+    text = value;
+    return absl::OkStatus();
+  }
+  bool away = false;
+  std::string text;
+};
+
 class ServiceTest : public testing::Test {
  protected:
   ServiceTest() {
@@ -79,7 +95,8 @@ TEST_F(ServiceTest, OpensStatusHintsAndProfile) {
   options.attach_path = TestPath("service-attach.sock");
   options.arena_bytes = 1 << 20;
   RunningPlane plane(options);
-  ProfileKeeper profile(*plane.operator->(), TestPath("service.profile"));
+  KeptProfile kept;
+  ProfileKeeper profile(*plane.operator->(), TestPath("service.profile"), &kept);
   ServedModel model = Served();
   model.plane = plane.operator->();
   model.profile = &profile;
@@ -142,9 +159,18 @@ TEST_F(ServiceTest, OpensStatusHintsAndProfile) {
     ASSERT_TRUE(stub_->SaveProfile(&context, {}, &saved).ok());
   }
   EXPECT_EQ(saved.entries(), 4u);
-  const auto values = ProfileKeeper::Load(TestPath("service.profile"), geometry_, {});
+  const auto values = ProfileKeeper::Load(TestPath("service.profile"), nullptr, geometry_, {});
   ASSERT_EQ(values.size(), 4u);
   EXPECT_GT(values[3], values[0]);
+  // The same from kvstore alone; of two the newer; without kvstore the file.
+  EXPECT_EQ(ProfileKeeper::Load("/nowhere", &kept, geometry_, {}), values);
+  kept.text = FormatProfile({1, {{3, 1, 50}}}, {});
+  EXPECT_EQ(ProfileKeeper::Load(TestPath("service.profile"), &kept, geometry_, {}), values);
+  kept.text = FormatProfile({1ll << 40, {{3, 1, 50}}}, {});
+  EXPECT_EQ(ProfileKeeper::Load(TestPath("service.profile"), &kept, geometry_, {})[1], 50);
+  kept.away = true;
+  EXPECT_EQ(ProfileKeeper::Load(TestPath("service.profile"), &kept, geometry_, {}), values);
+  EXPECT_EQ(*profile.Save(), 4u);
 
   while (Status().resident() < 4) std::this_thread::yield();
   const auto status = Status();
