@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/memory_info.h"
 #include "common/gguf/expert_geometry.h"
 #include "common/gguf/model_cost.h"
 #include "common/gguf/printable.h"
@@ -191,33 +192,58 @@ void AppendCost(std::string& out, const ModelCost& cost) {
   out += "\n";
 }
 
-void AppendFit(std::string& out, const ModelCost& cost, const MachineMemory& memory) {
+void AppendRow(std::string& out, std::string_view name, uint64_t bytes, std::string_view note) {
+  absl::StrAppendFormat(&out, "  %-18s %12s  %s\n", std::string(name), Bytes(bytes),
+                        std::string(note));
+}
+
+// Who would get which part of the memory, and what comes of it.
+void AppendPlan(std::string& out, const ModelCost& cost, const MachineMemory& memory) {
   absl::StrAppend(&out, "This machine: ", Bytes(memory.available), " of ", Bytes(memory.total),
                   " RAM available. ");
   const uint64_t kv = cost.kv_bytes_per_token.value_or(0);
   const uint64_t context =
-      kv > UINT64_MAX / 2 / kContextTokens ? UINT64_MAX / 2 : kv * kContextTokens;
-  // Tensor bytes lie in files, hence far below 2^63: these sums cannot overflow.
-  const uint64_t base = cost.dense_bytes + cost.draft_bytes + kWorkingBytes;
-  if (base + context > memory.available) {
-    absl::StrAppend(&out, "Too little: the dense part alone needs ", Bytes(base), " and ",
-                    kContextTokens, " tokens of K/V need ", Bytes(context),
-                    ". Use a smaller model, a smaller quantisation or a shorter context.\n");
+      kv > UINT64_MAX / 4 / kContextTokens ? UINT64_MAX / 4 : kv * kContextTokens;
+  const uint64_t reserve = MemoryReserve(memory.total);
+  // Tensor bytes lie in files, hence far below 2^62: these sums cannot overflow.
+  const uint64_t dense = cost.dense_bytes + cost.draft_bytes;
+  const uint64_t others = dense + context + kWorkingBytes + reserve;
+  if (others > memory.available) {
+    absl::StrAppend(&out, "Too little: the dense part alone needs ", Bytes(dense + kWorkingBytes),
+                    ", ", kContextTokens, " tokens of K/V need ", Bytes(context), " and ",
+                    Bytes(reserve),
+                    " should stay free. Use a smaller model, a smaller quantisation or a shorter "
+                    "context.\n");
     return;
   }
-  const uint64_t rest = memory.available - base - context;
+  const uint64_t rest = memory.available - others;
+  const uint64_t experts = std::min(cost.expert_bytes, rest);
+  const double share = cost.expert_bytes == 0
+                           ? 1
+                           : static_cast<double>(experts) / static_cast<double>(cost.expert_bytes);
+  out += "Memory plan:\n";
+  AppendRow(out, "dense weights", dense, "");
+  AppendRow(out, "K/V", context, absl::StrCat("for ", kContextTokens, " tokens"));
+  AppendRow(out, "buffers", kWorkingBytes, "activations, other daemons");
+  AppendRow(out, "expert arena", experts, absl::StrCat("of ", Bytes(cost.expert_bytes)));
+  AppendRow(out, "reserve", reserve, "kept free; the arena shrinks first");
   if (cost.expert_bytes == 0) {
     absl::StrAppend(&out, "The model fits, with ", Bytes(rest), " to spare.\n");
   } else if (cost.expert_bytes <= rest) {
     absl::StrAppend(&out, "All experts fit, with ", Bytes(rest - cost.expert_bytes),
                     " to spare.\n");
   } else {
-    const double share = 100.0 * static_cast<double>(rest) / static_cast<double>(cost.expert_bytes);
     absl::StrAppendFormat(&out,
                           "%.0f %% of the experts fit (%s of %s); the others are read from the "
                           "drive when used.\n",
-                          share, Bytes(rest), Bytes(cost.expert_bytes));
+                          100 * share, Bytes(rest), Bytes(cost.expert_bytes));
   }
+  if (memory.read_rate <= 0) return;
+  absl::StrAppendFormat(
+      &out, "Memory delivers %.1f GB/s here: %s at most %.1f tokens per second%s.\n",
+      memory.read_rate / 1e9, share < 1 ? "with all experts in memory" : "that is",
+      memory.read_rate / static_cast<double>(std::max<uint64_t>(1, cost.bytes_per_token())),
+      share < 1 ? "; what the drive takes from that depends on the routing (strata simulate)" : "");
 }
 
 }  // namespace
@@ -244,7 +270,7 @@ std::string Describe(const Model& model, const DescribeOptions& options) {
     return out;
   }
   AppendCost(out, *cost);
-  AppendFit(out, *cost, options.memory);
+  AppendPlan(out, *cost, options.memory);
   return out;
 }
 

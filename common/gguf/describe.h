@@ -12,6 +12,7 @@ namespace strata::gguf {
 struct MachineMemory {
   uint64_t total = 0;
   uint64_t available = 0;  // without pushing other programs to swap
+  double read_rate = 0;    // bytes a second that its memory delivers; 0: not known
 };
 
 struct DescribeOptions {

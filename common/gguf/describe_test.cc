@@ -167,11 +167,14 @@ TEST(DescribeTest, TellsHowTheModelFits) {
             HasSubstr("u32[1000]"), HasSubstr("[7, 7, 7, 7, ...]"), HasSubstr("128 B of K/V (F16)"),
             HasSubstr("All experts fit")));
   EXPECT_THAT(text(kGiB / 4), HasSubstr("Too little"));
-  // The dense part, K/V of 8192 tokens and working memory, then half of the experts.
-  const uint64_t base = kEmbeddingBytes + 2 * kAttentionBytes + 8192 * 128 + kGiB / 2;
+  // The dense part, K/V of 8192 tokens, working memory and reserve, then half of the experts.
+  const uint64_t base = kEmbeddingBytes + 2 * kAttentionBytes + 8192 * 128 + kGiB / 2 + kGiB;
   EXPECT_THAT(text(base + 4 * kExpertBytes), HasSubstr("50 % of the experts fit"));
-  EXPECT_THAT(text(kGiB), Not(HasSubstr("blk.0.attn_k.weight")));
-  EXPECT_THAT(text(kGiB, true), AllOf(HasSubstr("blk.0.attn_k.weight"), HasSubstr("64 x 16")));
+  EXPECT_THAT(text(2 * kGiB), Not(HasSubstr("blk.0.attn_k.weight")));
+  EXPECT_THAT(text(2 * kGiB), Not(HasSubstr("tokens per second")));
+  EXPECT_THAT(Describe(*model, {{64 * kGiB, base + 4 * kExpertBytes, 1e9}, false}),
+              HasSubstr("tokens per second"));
+  EXPECT_THAT(text(2 * kGiB, true), AllOf(HasSubstr("blk.0.attn_k.weight"), HasSubstr("64 x 16")));
 }
 
 TEST(DescribeTest, EscapesTextOfTheFile) {

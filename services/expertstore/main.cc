@@ -147,7 +147,7 @@ absl::Status Serve(const v1::Config& config) {
     model.profile = &*profile;
     const uint64_t reserve = config.expertstore().reserve_bytes() != 0
                                  ? config.expertstore().reserve_bytes()
-                                 : DefaultReserve(TotalMemory());
+                                 : MemoryReserve(TotalMemory());
     memory.emplace(*plane, reserve, [] { return AvailableMemory(); });
     model.memory = &*memory;
     LogPlan(*plane, reserve);

@@ -308,11 +308,12 @@ void ArenaExpertSource::Watch() {
 
     link->attachment->WaitForEnd();
 
-    link->dead.store(true);
-    link->client().WakeSelf();
+    // Before the batch learns of it: WaitUntilReady must not find the dead one ready.
     lock.lock();
     current_.reset();
     connect_status_ = Gone();
+    link->dead.store(true);
+    link->client().WakeSelf();
     if (stopping_) return;
     LogWarning("expert store at '", options_.attach_path, "' is gone");
   }

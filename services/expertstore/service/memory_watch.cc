@@ -30,10 +30,6 @@ uint64_t NextLimit(const MemoryState& state) {
   return std::min(state.ceiling, state.limit + spare);
 }
 
-uint64_t DefaultReserve(uint64_t total_memory) {
-  return std::min<uint64_t>(total_memory / 32, 1 << 30);
-}
-
 MemoryWatch::MemoryWatch(DataPlane& plane, uint64_t reserve, std::function<uint64_t()> free_memory)
     : plane_(plane),
       reserve_(reserve),

@@ -27,9 +27,6 @@ struct MemoryState {
 // above twice the reserve, so that it does not swing.
 uint64_t NextLimit(const MemoryState& state);
 
-// 1/32 of all memory, at most 1 GiB.
-uint64_t DefaultReserve(uint64_t total_memory);
-
 class MemoryWatch {
  public:
   // `plane` must be running and outlive this. `free_memory` is AvailableMemory but in tests.
