@@ -274,7 +274,7 @@ bool Residency::Shrink(SizeClass& size_class, uint64_t* budget) {
 }
 
 bool Residency::Grow(SizeClass& size_class, uint64_t slot_bytes, uint64_t* budget) {
-  while (size_class.slots<size_class.allowed&& * budget> 0) {
+  while (*budget > 0 && size_class.slots < size_class.allowed) {
     const uint32_t slot = size_class.bare_slots.back();
     if (!memory_.Take(slot)) {
       LogWarning("the system refuses memory for the expert arena; it stays at ", usable_slots(),
