@@ -3,7 +3,8 @@
 //
 // Rows is the number of activation rows: 1 is decoding one stream, 128 a prompt; "cache" is one row
 // on one thread with weights in its second-level cache. "Gw/s" counts weights x rows, per core.
-// "bw" is our share of the read bandwidth. The last column divides our speed by llama.cpp's better
+// "bw" is our share of the read bandwidth, "mul" of the products that the multipliers can form
+// (multiplier_peak.h). The last column divides our speed by llama.cpp's better
 // one (plain or repacked).
 #include <algorithm>
 #include <chrono>
@@ -16,6 +17,7 @@
 #include "common/base/read_bandwidth.h"
 #include "services/compute/cpu/cpu_backend.h"
 #include "services/compute/cpu/topology.h"
+#include "services/compute/kernel_bench/multiplier_peak.h"
 #include "services/compute/kernel_bench/product_case.h"
 #include "tests/bench/ggml_product.h"
 
@@ -44,7 +46,7 @@ struct Side {
 };
 
 void RunCase(Backend* backend, const oracle::LlamaLibrary* llama, const ProductShape& shape,
-             const std::string& name, int threads, double bandwidth) {
+             const std::string& name, int threads, double bandwidth, double peak) {
   const auto ours = ProductCase::Create(backend, shape);
   if (!ours.ok()) {
     std::fprintf(stderr, "%s\n", std::string(ours.status().message()).c_str());
@@ -83,7 +85,8 @@ void RunCase(Backend* backend, const oracle::LlamaLibrary* llama, const ProductS
                   shape.bytes() / side.best / 1e9);
     }
     if (&side == &sides[0]) {
-      std::printf(" %3.0f %% |", 100 * shape.bytes() / side.best / bandwidth);
+      std::printf(" %3.0f %% | %3.0f %% |", 100 * shape.bytes() / side.best / bandwidth,
+                  peak > 0 ? 100 * shape.products() / side.best / threads / peak : 0.0);
     }
   }
   if (sides.size() == 3) {
@@ -123,9 +126,10 @@ int Main() {
       if (compute::testing::IsWeightType(info.type)) types.emplace_back(info.name);
     }
   }
-  std::printf("%s; memory read by %d threads: %.1f GB/s\n\n",
-              std::string((*all)->description()).c_str(), threads, *bandwidth / 1e9);
-  std::printf("| type | rows | strata Gw/s | GB/s | bw |%s\n|---|---|---|---|---|%s\n",
+  const double peak = compute::MultiplierPeak(isa);
+  std::printf("%s; memory read by %d threads: %.1f GB/s; multipliers of a core: %.1f G/s\n\n",
+              std::string((*all)->description()).c_str(), threads, *bandwidth / 1e9, peak / 1e9);
+  std::printf("| type | rows | strata Gw/s | GB/s | bw | mul |%s\n|---|---|---|---|---|---|%s\n",
               llama == nullptr ? "" : " llama.cpp Gw/s | GB/s | repacked Gw/s | GB/s | ratio |",
               llama == nullptr ? "" : "---|---|---|---|---|");
   for (const std::string& name : types) {
@@ -134,10 +138,10 @@ int Main() {
     for (const std::string& rows : absl::GetFlag(FLAGS_rows)) {
       int64_t count = 0;
       if (rows == "cache") {
-        RunCase(one->get(), llama, compute::FromCache(info->type), rows, 1, *bandwidth);
+        RunCase(one->get(), llama, compute::FromCache(info->type), rows, 1, *bandwidth, peak);
       } else if (absl::SimpleAtoi(rows, &count) && count >= 1) {
         RunCase(all->get(), llama, compute::FromMemory(info->type, count), rows, threads,
-                *bandwidth);
+                *bandwidth, peak);
       } else {
         return Fail("'" + rows + "' is not a number of rows");
       }

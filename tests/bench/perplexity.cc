@@ -1,6 +1,6 @@
 // Perplexity of one model in every type, ours beside llama.cpp's on the same file.
 //
-//   perplexity [--model=FILE] [--text=FILE] [--tokens=20000] [--types=q4_K,...]
+//   perplexity [--model=FILE] [--text=FILE] [--chat] [--tokens=20000] [--types=q4_K,...]
 //
 // The model is decoded and quantised anew by llama.cpp for each type. Prints a table; what counts
 // is the difference in percent and its standard error, which both shrink with the length of the
@@ -29,6 +29,8 @@ ABSL_FLAG(uint32_t, tokens, 20'000, "Tokens of the text.");
 ABSL_FLAG(uint32_t, piece, 1000, "Tokens read from an empty context at a time.");
 ABSL_FLAG(int, threads, 2, "Threads of each engine; 1 is faster on a machine with other work.");
 ABSL_FLAG(std::vector<std::string>, types, {}, "Types; empty: all.");
+ABSL_FLAG(bool, chat, false, "The text holds special tokens, such as <|im_start|>.");
+ABSL_FLAG(std::string, isa, "auto", "Our kernels; 'scalar' does not round activations to int8.");
 
 namespace strata::bench {
 namespace {
@@ -58,8 +60,9 @@ absl::Status Main() {
     text.assign(std::istreambuf_iterator<char>(file), {});
   }
   const std::string model = absl::GetFlag(FLAGS_model);
-  STRATA_ASSIGN_OR_RETURN(const std::vector<uint32_t> tokens,
-                          compute::TextTokens(model, text, absl::GetFlag(FLAGS_tokens)));
+  STRATA_ASSIGN_OR_RETURN(
+      const std::vector<uint32_t> tokens,
+      compute::TextTokens(model, text, absl::GetFlag(FLAGS_tokens), absl::GetFlag(FLAGS_chat)));
   const std::string file = std::filesystem::temp_directory_path() /
                            absl::StrCat("strata-perplexity-", getpid(), ".gguf");
   std::cout << "| type | strata | llama.cpp | difference | standard error | same top |\n"
@@ -70,7 +73,7 @@ absl::Status Main() {
     const double quantised = quantising.Seconds();
     const Stopwatch comparing;
     const auto a = compute::CompareOnText(file, tokens, absl::GetFlag(FLAGS_piece),
-                                          absl::GetFlag(FLAGS_threads));
+                                          absl::GetFlag(FLAGS_threads), absl::GetFlag(FLAGS_isa));
     std::filesystem::remove(file);
     STRATA_RETURN_IF_ERROR(a.status());
     std::cout << absl::StreamFormat("| %s | %.4f | %.4f | %+.3f %% | %.3f %% | %.2f %% |\n",

@@ -27,10 +27,10 @@ double Loss(std::span<const float> logits, uint32_t next) {
 }  // namespace
 
 absl::StatusOr<std::vector<uint32_t>> TextTokens(const std::string& model, std::string_view text,
-                                                 size_t count) {
+                                                 size_t count, bool special) {
   STRATA_ASSIGN_OR_RETURN(const auto file, gguf::Model::Open(model));
   STRATA_ASSIGN_OR_RETURN(const auto tokenizer, tokenizer::Tokenizer::FromGguf(file->metadata()));
-  std::vector<uint32_t> tokens = tokenizer->Encode(text, /*parse_special=*/false);
+  std::vector<uint32_t> tokens = tokenizer->Encode(text, special);
   if (tokens.size() < count) {
     return absl::InvalidArgumentError(
         absl::StrCat("the text has ", tokens.size(), " tokens, not ", count));
@@ -75,9 +75,10 @@ double Agreement::StandardError() const {
 }
 
 absl::StatusOr<Agreement> CompareOnText(const std::string& model, std::span<const uint32_t> tokens,
-                                        size_t piece, int threads) {
+                                        size_t piece, int threads, const std::string& isa) {
   v1::ComputeConfig config = SmallConfig();
   config.set_threads(static_cast<uint32_t>(threads));
+  config.set_isa(isa);
   oracle::LlamaModelOptions options;
   options.threads = threads;
   options.f32_cache = false;

@@ -13,8 +13,9 @@
 namespace strata::compute {
 
 // The first `count` tokens of `text` in the vocabulary of `model`; an error if it has fewer.
+// `special`: marks such as <|im_start|> are the tokens of that name.
 absl::StatusOr<std::vector<uint32_t>> TextTokens(const std::string& model, std::string_view text,
-                                                 size_t count);
+                                                 size_t count, bool special = false);
 // English prose and Markdown that is part of the source tree (tests run in its root): about 20,000
 // tokens of the demo model.
 std::string RepositoryText();
@@ -35,8 +36,10 @@ struct Agreement {
 };
 
 // Both engines read the text in pieces of `piece` tokens, each from an empty context, with keys and
-// values in F16.
+// values in F16; ours with the kernels of `isa` (cpu_backend.h): "scalar" multiplies weights by
+// activations as they are, not rounded to int8.
 absl::StatusOr<Agreement> CompareOnText(const std::string& model, std::span<const uint32_t> tokens,
-                                        size_t piece, int threads = 2);
+                                        size_t piece, int threads = 2,
+                                        const std::string& isa = "auto");
 
 }  // namespace strata::compute

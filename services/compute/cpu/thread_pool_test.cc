@@ -1,8 +1,13 @@
 #include "services/compute/cpu/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -98,6 +103,37 @@ TEST(Topology, Quota) {
   EXPECT_EQ(CpuQuota("50000 100000"), 1);
   EXPECT_EQ(CpuQuota("-1 100000"), 0);
   EXPECT_EQ(CpuQuota(""), 0);
+}
+
+// A process in a cgroup (version 1) with a quota of one processor. Needs the right to make one.
+TEST(Topology, FollowsTheQuotaOfItsCgroup) {
+  const std::filesystem::path group =
+      "/sys/fs/cgroup/cpu/strata-topology-test-" + std::to_string(getpid());
+  std::error_code error;
+  if (!std::filesystem::is_directory("/sys/fs/cgroup/cpu") ||
+      !std::filesystem::create_directory(group, error)) {
+    GTEST_SKIP() << "no cgroup can be made here: " << error.message();
+  }
+  const auto write = [&group](const char* file, const std::string& value) {
+    std::ofstream out(group / file);
+    out << value << std::flush;
+    return out.good();
+  };
+  const bool limited = write("cpu.cfs_period_us", "100000") && write("cpu.cfs_quota_us", "100000");
+  int status = 0;
+  if (limited) {
+    const pid_t child = fork();
+    if (child == 0) {
+      const bool joined = write("cgroup.procs", std::to_string(getpid()));
+      _exit(joined ? UsableCores().count : 99);
+    }
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+  }
+  std::filesystem::remove(group, error);
+  if (!limited) GTEST_SKIP() << "the cgroup has no CPU controller";
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 99) GTEST_SKIP() << "the cgroup cannot be joined";
+  EXPECT_EQ(WEXITSTATUS(status), 1);
 }
 
 }  // namespace

@@ -19,8 +19,8 @@ std::string ReadText(const std::string& path) {
   return text.str();
 }
 
-// The tightest quota on the path from this process's cgroup to the root. In a container the root
-// of the mount is usually its own group, which the last step covers.
+// The tightest quota on the path from this process's cgroup to the root, of both versions. In a
+// container the root of the mount is usually its own group, which the last step covers.
 int CgroupQuota() {
   int quota = 0;
   const auto tighten = [&quota](int limit) {
@@ -28,18 +28,26 @@ int CgroupQuota() {
   };
   std::istringstream groups(ReadText("/proc/self/cgroup"));
   std::string line;
-  while (std::getline(groups, line)) {
-    if (line.rfind("0::", 0) != 0) continue;  // version 2
-    std::string group = line.substr(3);
+  while (std::getline(groups, line)) {  // number:controllers:path
+    const size_t first = line.find(':');
+    const size_t second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = ',' + line.substr(first + 1, second - first - 1) + ',';
+    const bool version2 = controllers == ",,";
+    if (!version2 && controllers.find(",cpu,") == std::string::npos) continue;
+    std::string group = line.substr(second + 1);
     while (true) {
-      tighten(CpuQuota(ReadText("/sys/fs/cgroup" + group + "/cpu.max").c_str()));
+      if (version2) {
+        tighten(CpuQuota(ReadText("/sys/fs/cgroup" + group + "/cpu.max").c_str()));
+      } else {
+        const std::string cfs = "/sys/fs/cgroup/cpu" + group + "/cpu.cfs_";
+        tighten(CpuQuota((ReadText(cfs + "quota_us") + " " + ReadText(cfs + "period_us")).c_str()));
+      }
       const size_t slash = group.rfind('/');
       if (slash == std::string::npos) break;
       group.resize(slash);
     }
   }
-  const std::string v1 = "/sys/fs/cgroup/cpu/cpu.cfs_";
-  tighten(CpuQuota((ReadText(v1 + "quota_us") + " " + ReadText(v1 + "period_us")).c_str()));
   return quota;
 }
 

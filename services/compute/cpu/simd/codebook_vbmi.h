@@ -16,6 +16,7 @@
 #include "common/quant/codebooks.h"
 #include "services/compute/cpu/activations.h"
 #include "services/compute/cpu/simd/codebook_formats.h"
+#include "services/compute/cpu/simd/lanes8.h"
 #include "services/compute/cpu/simd/vbmi_lookup.h"
 
 namespace strata::compute {
@@ -441,19 +442,23 @@ struct WholeFormat {
     }
   }
 
-  // dots[r][p]: sum over the groups of s[g] sum_i c_i q_i of activation row r and block p, spread
-  // over eight lanes.
+  // Lane p of sums[r]: sum over the groups of s[g] sum_i c_i q_i of activation row r and block p.
   template <int kRows>
   static void BlockDots(const Block* const* blocks, const Int8Row256* x, int64_t block,
-                        __m256i (*dots)[kBlocksAtOnce]) {
+                        __m128i* sums) {
     const Found found(blocks);
-    for (int p = 0; p < kBlocksAtOnce; ++p) {
-      if constexpr (kIq1) {
+    __m256i dots[kRows][kBlocksAtOnce];  // spread over the lanes
+    if constexpr (kIq1) {
+      for (int p = 0; p < kBlocksAtOnce; ++p) {
         Iq1Codes::Dots<kRows>(found.entries, p, Whole::Scales16(*blocks[p]), x, block, dots);
-      } else {
+      }
+    } else {
+#pragma GCC unroll 4
+      for (int p = 0; p < kBlocksAtOnce; ++p) {
         SignedDots<kRows>(found, p, Scales(*blocks[p]), x, block, dots);
       }
     }
+    for (int r = 0; r < kRows; ++r) sums[r] = Lanes8::SumFour(dots[r]);
   }
 
  private:

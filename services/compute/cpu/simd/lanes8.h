@@ -17,6 +17,16 @@ struct Lanes8 {
                             _mm256_permute2x128_si256(a, b, 0x31));
   }
 
+  // Lane r of the result is the sum of the lanes of v[r], for four vectors.
+  static __m128i SumFour(const __m256i* v) {
+    const __m256i a =
+        _mm256_add_epi32(_mm256_unpacklo_epi32(v[0], v[1]), _mm256_unpackhi_epi32(v[0], v[1]));
+    const __m256i b =
+        _mm256_add_epi32(_mm256_unpacklo_epi32(v[2], v[3]), _mm256_unpackhi_epi32(v[2], v[3]));
+    const __m256i c = _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+    return _mm_add_epi32(_mm256_castsi256_si128(c), _mm256_extracti128_si256(c, 1));
+  }
+
   // Lane c of v[r] moves to lane r of v[c].
   static void Transpose(__m256i* v) {
     __m256i a[8];

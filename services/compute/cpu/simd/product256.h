@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "services/compute/cpu/activations.h"
 #include "services/compute/cpu/kernels.h"
@@ -56,6 +57,13 @@ struct Product256 {
   struct Terms {
     __m256i dot[kRows][8];  // sum_g s[g] sum_i c_i q_i, by output
     __m256i min[kRows][8];  // sum_g m[g] sum_i q_i
+    __m256i Sum(int r) const { return Lanes8::SumEach(dot[r]); }
+  };
+  // The first of them, each in one lane.
+  template <int kRows>
+  struct WholeTerms {
+    alignas(32) int32_t sum[kRows][8];
+    __m256i Sum(int r) const { return Bytes::Load(sum[r]); }
   };
 
   template <int kRows>
@@ -116,7 +124,7 @@ struct Product256 {
       const int count = static_cast<int>(blocks - begin < kChunk ? blocks - begin : kChunk);
       const ReadAhead ahead(rows, begin * sizeof(Block), (begin + count) * sizeof(Block),
                             blocks * sizeof(Block), kWholeBlocks<Format> ? 4 : 1);
-      Terms<kRows> terms[kChunk];
+      std::conditional_t<kWholeBlocks<Format>, WholeTerms<kRows>, Terms<kRows>> terms[kChunk];
       if constexpr (kWholeBlocks<Format>) {
         for (int i = 0; i < 8; i += 4) {
           for (int k = 0; k < count; ++k) {
@@ -125,10 +133,10 @@ struct Product256 {
               four[p] = &rows.template At<Block>(i + p, begin + k);
               ahead(i + p, k * sizeof(Block), sizeof(Block));
             }
-            __m256i dots[kRows][4];
-            Format::template BlockDots<kRows>(four, x, begin + k, dots);
+            __m128i sums[kRows];
+            Format::template BlockDots<kRows>(four, x, begin + k, sums);
             for (int r = 0; r < kRows; ++r) {
-              for (int p = 0; p < 4; ++p) terms[k].dot[r][i + p] = dots[r][p];
+              _mm_store_si128(reinterpret_cast<__m128i*>(terms[k].sum[r] + i), sums[r]);
             }
           }
         }
@@ -166,8 +174,7 @@ struct Product256 {
         const __m256 d = Format::D(at);
         for (int r = 0; r < kRows; ++r) {
           const __m256 dx = _mm256_set1_ps(x[r].d[begin + k]);
-          y[r] = _mm256_fmadd_ps(_mm256_mul_ps(d, dx),
-                                 _mm256_cvtepi32_ps(Lanes8::SumEach(terms[k].dot[r])), y[r]);
+          y[r] = _mm256_fmadd_ps(_mm256_mul_ps(d, dx), _mm256_cvtepi32_ps(terms[k].Sum(r)), y[r]);
           if constexpr (Format::kMins) {
             y[r] = _mm256_fnmadd_ps(_mm256_mul_ps(Format::Dmin(at), dx),
                                     _mm256_cvtepi32_ps(Lanes8::SumEach(terms[k].min[r])), y[r]);
