@@ -250,7 +250,7 @@ absl::Status RunStrata(const std::vector<uint32_t>& prompt) {
     Print(figures);
     return absl::OkStatus();
   };
-  const absl::Status status = run();
+  absl::Status status = run();
   plane->Stop();
   thread.join();
   unlink(trace.c_str());

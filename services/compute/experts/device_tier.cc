@@ -121,7 +121,7 @@ absl::StatusOr<std::span<const ReadyExpert>> DeviceTier::Next() {
     return std::span<const ReadyExpert>(here_);
   }
   if (!below_began_) return std::span<const ReadyExpert>();
-  const absl::StatusOr<std::span<const ReadyExpert>> ready = below_->Next();
+  absl::StatusOr<std::span<const ReadyExpert>> ready = below_->Next();
   failed_ = !ready.ok();
   if (failed_) return ready;
   group_.assign(ready->begin(), ready->end());
