@@ -165,6 +165,14 @@ absl::Status FillDefaults(v1::Config& config) {
       CheckOneOf("compute.look_ahead", compute.look_ahead(), {"prompt", "always", "off"}));
   STRATA_RETURN_IF_ERROR(
       CheckOneOf("compute.device_tier.device", device.device(), {"none", "simulated"}));
+  if (device.device() != "none" && device.bytes() == 0) {
+    return absl::InvalidArgumentError(
+        "compute.device_tier.bytes: 0; say how much device memory experts may take");
+  }
+  if (!(device.copy_gbs() > 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("compute.device_tier.copy_gbs: ", device.copy_gbs(), " is not a rate"));
+  }
   STRATA_RETURN_IF_ERROR(
       CheckOneOf("expertstore.policy", expertstore.policy(), {"auto", "lru", "layer-lru", "lfu"}));
   if (expertstore.slice_bytes() % 4096 != 0) {

@@ -50,6 +50,20 @@ TEST(Config, WrongValueIsNamed) {
   EXPECT_NE(status.message().find("q3"), absl::string_view::npos) << status;
 }
 
+TEST(Config, ADeviceTierNeedsItsSize) {
+  v1::Config config;
+  v1::DeviceTierConfig& device = *config.mutable_compute()->mutable_device_tier();
+  ASSERT_TRUE(FillDefaults(config).ok());
+  EXPECT_EQ(device.device(), "none");
+  device.set_device("simulated");
+  const absl::Status status = FillDefaults(config);
+  EXPECT_NE(status.message().find("compute.device_tier.bytes"), absl::string_view::npos) << status;
+  device.set_bytes(1 << 20);
+  EXPECT_TRUE(FillDefaults(config).ok());
+  device.set_copy_gbs(-1);
+  EXPECT_FALSE(FillDefaults(config).ok());
+}
+
 TEST(Config, MissingFileIsNamed) {
   const auto config = ReadFile("/nonexistent/strata.textproto");
   EXPECT_EQ(config.status().code(), absl::StatusCode::kNotFound);
