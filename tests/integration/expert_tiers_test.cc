@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include "tests/integration/mini_cluster.h"
@@ -67,6 +68,37 @@ TEST_F(PackedExperts, DamagedOnesAreReplacedByTheModels) {
   std::string log;
   EXPECT_EQ(AnswerWith(Settings(), &log), ResidentAnswer());
   EXPECT_NE(log.find("from the model's own file"), std::string::npos) << log;
+}
+
+TEST(ExpertMemory, IsGivenBackAndTakenAgainInTheMiddleOfAnAnswer) {
+  std::string runtime = testing::TempDir() + "strata-memory-XXXXXX";
+  ASSERT_NE(mkdtemp(runtime.data()), nullptr);
+  const std::string command =
+      std::string(STRATA_BINARY) + " memory --runtime_dir=" + runtime + " --limit_gb=";
+  {
+    auto cluster = MiniCluster::Start(std::string(kQuarter) + "runtime_dir: \"" + runtime + "\"");
+    ASSERT_TRUE(cluster.ok()) << cluster.status();
+    int limits = 0;
+    const auto answer = (*cluster)->Chat(
+        kQuestion, kTokens,
+        [&](const MiniCluster::Answer& so_far) {
+          const bool shrink = so_far.events >= 3 && limits == 0;
+          const bool grow = so_far.events >= 20 && limits == 1;
+          if (shrink || grow) {
+            ++limits;
+            EXPECT_EQ(std::system((command + (shrink ? "0.001" : "0")).c_str()), 0);
+          }
+          return true;
+        },
+        0.7, /*ignore_end=*/true);
+    ASSERT_TRUE(answer.ok() && answer->status == 200) << answer.status() << (*cluster)->Log();
+    EXPECT_EQ(limits, 2);
+    EXPECT_EQ(answer->text, ResidentAnswer());
+    EXPECT_NE((*cluster)->Log().find("may take 1000000 bytes"), std::string::npos);
+    // Too little for one token's experts is refused.
+    EXPECT_NE(std::system((command + "0.00001 2>/dev/null").c_str()), 0);
+  }
+  std::filesystem::remove_all(runtime);
 }
 
 }  // namespace
