@@ -73,6 +73,7 @@ v1::ComputeConfig SmallConfig() {
   config.set_max_sequences(4);
   config.set_chunk_tokens(512);
   config.set_splice_budget(0.10f);
+  config.set_share_kv(false);  // a test says itself what is reused
   config.set_context_length(2048);
   return config;
 }

@@ -23,6 +23,8 @@ struct EngineOptions {
   int max_sequences = 8;
   int chunk_tokens = 512;
   double splice_budget = 0.10;  // share of moved tokens that is read again (SPLICE_SAFE)
+  // Requests that save their state use the pages of others with the same beginning.
+  bool share_kv = true;
   // Of prompts whose request names none; nullopt: full when memory has room for all experts, else
   // guarded.
   std::optional<PromptRouting> prompt_routing;
@@ -39,7 +41,8 @@ struct EngineStatus {
   uint64_t prompt_tokens = 0;  // computed, without restored ones
   uint64_t generated_tokens = 0;
   int kv_pages_total = 0;
-  int kv_pages_used = 0;
+  int kv_pages_used = 0;   // by running requests; a page that several use counts once
+  int kv_pages_idle = 0;   // used by none, but to be found by the next
   ExpertCounters experts;  // as of the last step
 };
 

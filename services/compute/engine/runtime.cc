@@ -79,6 +79,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Open(std::unique_ptr<gguf::Mod
   }
   runtime->options_.max_sequences = static_cast<int>(config.max_sequences());
   runtime->options_.splice_budget = config.splice_budget();
+  if (config.has_share_kv()) runtime->options_.share_kv = config.share_kv();
   if (config.prompt_routing() == "full") {
     runtime->options_.prompt_routing = PromptRouting::kFull;
   } else if (config.prompt_routing() == "guarded") {

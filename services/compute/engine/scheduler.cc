@@ -4,21 +4,10 @@
 #include <utility>
 
 namespace strata::compute {
-namespace {
-
-int PagesFor(int tokens, int page_tokens) { return (tokens + page_tokens - 1) / page_tokens; }
-
-}  // namespace
-
-bool Scheduler::CanEverFit(int max_total_tokens) const {
-  return PagesFor(max_total_tokens, limits_.page_tokens) <= limits_.total_pages;
-}
-
 void Scheduler::Enqueue(const Request& request, double now_seconds) {
   Entry entry;
   entry.request = request;
   entry.since = now_seconds;
-  entry.pages = PagesFor(request.max_total_tokens, limits_.page_tokens);
   waiting_.push_back(std::move(entry));
 }
 
@@ -40,7 +29,8 @@ bool Scheduler::Before(const Entry& a, const Entry& b, double now_seconds) const
   return a.request.id < b.request.id;
 }
 
-std::optional<SequenceId> Scheduler::Admit(double now_seconds) {
+std::optional<SequenceId> Scheduler::Admit(double now_seconds,
+                                           absl::FunctionRef<bool(SequenceId)> reserve) {
   if (waiting_.empty() || running() >= limits_.max_sequences) return std::nullopt;
   const auto best =
       std::min_element(waiting_.begin(), waiting_.end(), [&](const Entry& a, const Entry& b) {
@@ -49,10 +39,8 @@ std::optional<SequenceId> Scheduler::Admit(double now_seconds) {
         if (running_a != running_b) return running_a < running_b;
         return Before(a, b, now_seconds);
       });
-  // The best one waits for pages rather than being overtaken for ever by smaller ones.
-  if (best->pages > free_pages_) return std::nullopt;
-  free_pages_ -= best->pages;
   const SequenceId id = best->request.id;
+  if (!reserve(id)) return std::nullopt;
   running_.push_back(std::move(*best));
   waiting_.erase(best);
   return id;
@@ -106,7 +94,6 @@ void Scheduler::Advance(const StepPlan& plan) {
 void Scheduler::Remove(SequenceId id) {
   std::erase_if(waiting_, [&](const Entry& e) { return e.request.id == id; });
   if (const Entry* entry = FindRunning(id)) {
-    free_pages_ += entry->pages;
     running_.erase(running_.begin() + (entry - running_.data()));
   }
 }

@@ -1,10 +1,9 @@
 // Which rows run in the next step. Pure bookkeeping over integers: no tensors, no clock of its own.
 //
 // A step holds one row of every sequence that generates and at most one prompt chunk (a short one
-// if anything generates). Admission
-// reserves the K/V pages of a sequence's worst case (prompt + allowed tokens), so nothing that runs
-// can fail for memory; a newcomer waits instead. Order among waiting requests, and among prompts
-// being read at each chunk border:
+// if anything generates). At admission the caller reserves the K/V pages of a sequence's worst case
+// (prompt + allowed tokens), so nothing that runs can fail for memory; a newcomer waits instead.
+// Order among waiting requests, and among prompts being read at each chunk border:
 //   1. fairness: the client with fewer sequences running goes first;
 //   2. cost: fewer unread tokens first, where each second of waiting counts as
 //      kAgeingTokensPerSecond tokens less, so that a long prompt is not starved by short ones.
@@ -14,6 +13,8 @@
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "absl/functional/function_ref.h"
 
 namespace strata::compute {
 
@@ -41,27 +42,22 @@ class Scheduler {
   struct Limits {
     int max_sequences = 8;
     int chunk_tokens = 512;
-    int total_pages = 0;
-    int page_tokens = 64;
   };
 
-  explicit Scheduler(const Limits& limits) : limits_(limits), free_pages_(limits.total_pages) {}
+  explicit Scheduler(const Limits& limits) : limits_(limits) {}
 
   struct Request {
     SequenceId id = 0;
     std::string client;
     int prompt_tokens = 0;
-    int reusable_tokens = 0;   // that the state store promises
-    int max_total_tokens = 0;  // prompt and answer together
+    int reusable_tokens = 0;  // that the state store promises
   };
 
-  // Whether a request fits at all on an empty machine.
-  bool CanEverFit(int max_total_tokens) const;
-
   void Enqueue(const Request& request, double now_seconds);
-  // Moves the best waiting request to the running set if a place and its pages are free. Its prompt
-  // is not read before StartReading (its state may still be on the way from the store).
-  std::optional<SequenceId> Admit(double now_seconds);
+  // Moves the best waiting request to the running set if a place is free and `reserve` finds memory
+  // for it; without memory it waits rather than being overtaken for ever by smaller ones. Its
+  // prompt is not read before StartReading (its state may still be on the way from the store).
+  std::optional<SequenceId> Admit(double now_seconds, absl::FunctionRef<bool(SequenceId)> reserve);
   // Begin (or go on) with the prompt at token `computed`.
   void StartReading(SequenceId id, int computed);
 
@@ -69,12 +65,11 @@ class Scheduler {
   // The rows of a plan were computed. A sequence whose prompt is complete generates from then on.
   void Advance(const StepPlan& plan);
 
-  // Leaves the queue or the running set and gives the reservation back.
+  // Leaves the queue or the running set.
   void Remove(SequenceId id);
 
   int waiting() const { return static_cast<int>(waiting_.size()); }
   int running() const { return static_cast<int>(running_.size()); }
-  int free_pages() const { return free_pages_; }
   // 1 = next; 0 if not waiting.
   int QueuePosition(SequenceId id, double now_seconds) const;
 
@@ -83,7 +78,6 @@ class Scheduler {
   struct Entry {
     Request request;
     double since = 0;
-    int pages = 0;
     int computed = 0;  // tokens whose state exists
     Phase phase = Phase::kPreparing;
   };
@@ -94,7 +88,6 @@ class Scheduler {
   Entry* FindRunning(SequenceId id);
 
   Limits limits_;
-  int free_pages_;
   std::vector<Entry> waiting_;
   std::vector<Entry> running_;
 };

@@ -9,18 +9,17 @@
 namespace strata::compute {
 namespace {
 
-Scheduler::Request Ask(SequenceId id, int prompt, int total, const std::string& client = "c") {
-  return {.id = id,
-          .client = client,
-          .prompt_tokens = prompt,
-          .reusable_tokens = 0,
-          .max_total_tokens = total};
+Scheduler::Request Ask(SequenceId id, int prompt, const std::string& client = "c") {
+  return {.id = id, .client = client, .prompt_tokens = prompt, .reusable_tokens = 0};
 }
 
+// Memory without end.
+bool Always(SequenceId) { return true; }
+
 TEST(Scheduler, PromptIsReadInChunksThenGenerates) {
-  Scheduler s({.max_sequences = 2, .chunk_tokens = 4, .total_pages = 10, .page_tokens = 8});
-  s.Enqueue(Ask(1, 10, 20), 0);
-  ASSERT_EQ(s.Admit(0), 1u);
+  Scheduler s({.max_sequences = 2, .chunk_tokens = 4});
+  s.Enqueue(Ask(1, 10), 0);
+  ASSERT_EQ(s.Admit(0, Always), 1u);
   EXPECT_TRUE(s.Plan(0).empty()) << "not before its state is there";
   s.StartReading(1, 0);
   std::vector<std::pair<int, int>> chunks;
@@ -39,13 +38,13 @@ TEST(Scheduler, PromptIsReadInChunksThenGenerates) {
 }
 
 TEST(Scheduler, LongChunksOnlyWhileNobodyWaitsForThem) {
-  Scheduler s({.max_sequences = 2, .chunk_tokens = 4096, .total_pages = 2000, .page_tokens = 8});
-  s.Enqueue(Ask(1, 6000, 6100), 0);
-  s.Admit(0);
+  Scheduler s({.max_sequences = 2, .chunk_tokens = 4096});
+  s.Enqueue(Ask(1, 6000), 0);
+  s.Admit(0, Always);
   s.StartReading(1, 0);
   EXPECT_EQ(s.Plan(0).chunk->count, 4096);
-  s.Enqueue(Ask(2, 1, 20), 0);
-  s.Admit(0);
+  s.Enqueue(Ask(2, 1), 0);
+  s.Admit(0, Always);
   s.StartReading(2, 0);
   s.Advance(s.Plan(0));  // the short one is read first
   ASSERT_EQ(s.Plan(0).decode.size(), 1u);
@@ -53,13 +52,13 @@ TEST(Scheduler, LongChunksOnlyWhileNobodyWaitsForThem) {
 }
 
 TEST(Scheduler, DecodeGoesOnBesideAPrompt) {
-  Scheduler s({.max_sequences = 2, .chunk_tokens = 4, .total_pages = 10, .page_tokens = 8});
-  s.Enqueue(Ask(1, 1, 20), 0);
-  s.Admit(0);
+  Scheduler s({.max_sequences = 2, .chunk_tokens = 4});
+  s.Enqueue(Ask(1, 1), 0);
+  s.Admit(0, Always);
   s.StartReading(1, 0);
   s.Advance(s.Plan(0));
-  s.Enqueue(Ask(2, 9, 20), 0);
-  s.Admit(0);
+  s.Enqueue(Ask(2, 9), 0);
+  s.Admit(0, Always);
   s.StartReading(2, 0);
   const StepPlan plan = s.Plan(0);
   ASSERT_EQ(plan.decode.size(), 1u);
@@ -68,30 +67,37 @@ TEST(Scheduler, DecodeGoesOnBesideAPrompt) {
   EXPECT_EQ(plan.chunk->sequence, 2u);
 }
 
-TEST(Scheduler, AdmissionReservesTheWorstCase) {
-  Scheduler s({.max_sequences = 8, .chunk_tokens = 4, .total_pages = 4, .page_tokens = 8});
-  EXPECT_TRUE(s.CanEverFit(32));
-  EXPECT_FALSE(s.CanEverFit(33));
-  s.Enqueue(Ask(1, 2, 17), 0);  // 3 pages
-  s.Enqueue(Ask(2, 3, 16), 0);  // 2 pages: must wait
-  EXPECT_EQ(s.Admit(0), 1u);
-  EXPECT_EQ(s.Admit(0), std::nullopt);
-  EXPECT_EQ(s.free_pages(), 1);
+TEST(Scheduler, WhoHasNoMemoryWaitsAndIsNotOvertaken) {
+  Scheduler s({.max_sequences = 8, .chunk_tokens = 4});
+  int free = 4;
+  const auto reserve = [&](SequenceId id) {
+    const int wanted = id == 1 ? 3 : static_cast<int>(id);  // 3, 2, 3 pages
+    if (wanted > free) return false;
+    free -= wanted;
+    return true;
+  };
+  s.Enqueue(Ask(1, 2), 0);
+  s.Enqueue(Ask(2, 3), 0);
+  EXPECT_EQ(s.Admit(0, reserve), 1u);
+  EXPECT_EQ(s.Admit(0, reserve), std::nullopt);
+  EXPECT_EQ(s.running(), 1);
+  s.Enqueue(Ask(3, 9), 0);
+  free = 1;
+  EXPECT_EQ(s.Admit(0, reserve), std::nullopt) << "2 is the next";
   s.Remove(1);
-  EXPECT_EQ(s.Admit(0), 2u);
-  s.Remove(2);
-  EXPECT_EQ(s.free_pages(), 4);
+  free = 4;
+  EXPECT_EQ(s.Admit(0, reserve), 2u);
 }
 
 TEST(Scheduler, ShortPromptsFirstButLongOnesAreNotStarved) {
-  Scheduler s({.max_sequences = 1, .chunk_tokens = 4, .total_pages = 10000, .page_tokens = 8});
-  s.Enqueue(Ask(1, 10'000, 10'001), 0);
+  Scheduler s({.max_sequences = 1, .chunk_tokens = 4});
+  s.Enqueue(Ask(1, 10'000), 0);
   SequenceId next = 2;
   double now = 0;
   // A fresh short prompt every second: the long one must come within the time its length buys.
   for (; now < 100; now += 1) {
-    s.Enqueue(Ask(next++, 10, 20), now);
-    const auto admitted = s.Admit(now);
+    s.Enqueue(Ask(next++, 10), now);
+    const auto admitted = s.Admit(now, Always);
     ASSERT_TRUE(admitted);
     if (*admitted == 1) break;
     s.Remove(*admitted);
@@ -101,30 +107,29 @@ TEST(Scheduler, ShortPromptsFirstButLongOnesAreNotStarved) {
 }
 
 TEST(Scheduler, ReusedTokensCountAsRead) {
-  Scheduler s({.max_sequences = 1, .chunk_tokens = 4, .total_pages = 10000, .page_tokens = 8});
-  s.Enqueue(Ask(1, 500, 600), 0);
-  Scheduler::Request cached = Ask(2, 9000, 9100);
+  Scheduler s({.max_sequences = 1, .chunk_tokens = 4});
+  s.Enqueue(Ask(1, 500), 0);
+  Scheduler::Request cached = Ask(2, 9000);
   cached.reusable_tokens = 8900;
   s.Enqueue(cached, 0);
-  EXPECT_EQ(s.Admit(0), 2u);
+  EXPECT_EQ(s.Admit(0, Always), 2u);
 }
 
 TEST(Scheduler, AnotherClientGoesBeforeASecondRequestOfTheSame) {
-  Scheduler s({.max_sequences = 2, .chunk_tokens = 4, .total_pages = 1000, .page_tokens = 8});
-  s.Enqueue(Ask(1, 10, 20, "greedy"), 0);
-  EXPECT_EQ(s.Admit(0), 1u);
-  s.Enqueue(Ask(2, 10, 20, "greedy"), 0);
-  s.Enqueue(Ask(3, 1000, 1020, "other"), 0);
+  Scheduler s({.max_sequences = 2, .chunk_tokens = 4});
+  s.Enqueue(Ask(1, 10, "greedy"), 0);
+  EXPECT_EQ(s.Admit(0, Always), 1u);
+  s.Enqueue(Ask(2, 10, "greedy"), 0);
+  s.Enqueue(Ask(3, 1000, "other"), 0);
   EXPECT_EQ(s.QueuePosition(2, 0), 1);
-  EXPECT_EQ(s.Admit(0), 3u);
+  EXPECT_EQ(s.Admit(0, Always), 3u);
 }
 
-// Random life: pages never leak or go negative, a sequence's rows are consecutive, and no step has
-// more than one chunk or exceeds its size.
+// Random life: a sequence's rows are consecutive, and no step has more than one chunk or exceeds
+// its size.
 TEST(Scheduler, InvariantsUnderRandomLoad) {
   std::mt19937 random(7);
-  const Scheduler::Limits limits{
-      .max_sequences = 4, .chunk_tokens = 16, .total_pages = 40, .page_tokens = 8};
+  const Scheduler::Limits limits{.max_sequences = 4, .chunk_tokens = 16};
   Scheduler s(limits);
   std::map<SequenceId, int> next_row;  // of running sequences
   std::map<SequenceId, int> total;
@@ -135,14 +140,13 @@ TEST(Scheduler, InvariantsUnderRandomLoad) {
       const int prompt = 1 + static_cast<int>(random() % 100);
       const int all = prompt + 1 + static_cast<int>(random() % 60);
       total[id] = all;
-      s.Enqueue(Ask(id++, prompt, all, "client" + std::to_string(random() % 3)), now);
+      s.Enqueue(Ask(id++, prompt, "client" + std::to_string(random() % 3)), now);
     }
-    while (const auto admitted = s.Admit(now)) {
+    while (const auto admitted = s.Admit(now, Always)) {
       next_row[*admitted] = 0;
       s.StartReading(*admitted, 0);
     }
     ASSERT_LE(s.running(), limits.max_sequences);
-    ASSERT_GE(s.free_pages(), 0);
     const StepPlan plan = s.Plan(now);
     std::set<SequenceId> in_step;
     for (const ScheduledRow& row : plan.decode) {
@@ -167,8 +171,8 @@ TEST(Scheduler, InvariantsUnderRandomLoad) {
     }
   }
   for (const auto& [sequence, row] : next_row) s.Remove(sequence);
-  while (const auto admitted = s.Admit(now)) s.Remove(*admitted);
-  EXPECT_EQ(s.free_pages(), limits.total_pages);
+  while (const auto admitted = s.Admit(now, Always)) s.Remove(*admitted);
+  EXPECT_EQ(s.running(), 0);
 }
 
 }  // namespace

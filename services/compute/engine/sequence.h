@@ -51,6 +51,7 @@ struct Sequence {
   state::BlockId last_block;
   state::Lineage lineage = state::Lineage::kExact;  // of last_block
 
+  size_t shared_blocks = 0;    // at the prompt's start that were in memory
   size_t restored_blocks = 0;  // that came from the store, the prefix's and the runs'
   SpliceState splice;
 

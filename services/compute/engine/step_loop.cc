@@ -58,8 +58,7 @@ StepLoop::StepLoop(const Engine::Parts& parts, const EngineOptions& options, Inb
     : parts_(parts),
       options_(options),
       inbox_(inbox),
-      scheduler_(
-          {options.max_sequences, options.chunk_tokens, parts.kv->pages(), KvCache::kPageTokens}) {
+      scheduler_({options.max_sequences, options.chunk_tokens}) {
   if (parts.store != nullptr) restorer_.emplace(*parts.store, inbox);
   PublishStatus();
 }
@@ -129,8 +128,7 @@ void StepLoop::Handle(SubmitMessage message) {
   splicer_->Prepare(sequence);
   int reusable = static_cast<int>(sequence.request.restore().reused_tokens());
   for (const MovedRows& piece : sequence.splice.pieces) reusable += piece.rows;
-  scheduler_.Enqueue({sequence.id, sequence.request.client(), sequence.prompt_tokens, reusable,
-                      sequence.max_total_tokens},
+  scheduler_.Enqueue({sequence.id, sequence.request.client(), sequence.prompt_tokens, reusable},
                      NowSeconds());
   const SequenceId id = sequence.id;
   sequences_.emplace(id, std::move(message.sequence));
@@ -147,8 +145,9 @@ void StepLoop::Handle(const RestoredBlockMessage& message) {
   restorer_->BlockConsumed();
   Sequence* sequence = Find(message.id);
   if (sequence == nullptr) return;
+  // What was in memory was not asked of the store.
   const auto prefix = static_cast<size_t>(sequence->request.restore().blocks_size());
-  const size_t index = sequence->restored_blocks++;
+  const size_t index = std::min(prefix, sequence->shared_blocks) + sequence->restored_blocks++;
   if (message.bytes.size() != parts_.kv->BlockBytes()) return;
   if (index < prefix) {
     TakePrefixBlock(*sequence, static_cast<int>(index), message.bytes);
@@ -173,6 +172,10 @@ void StepLoop::TakePrefixBlock(Sequence& sequence, int block, std::span<const st
                      std::span(sequence.tokens).subspan(first, KvCache::kPageTokens));
   sequence.lineage = lineage;
   if (lineage != state::Lineage::kExact) sequence.splice.spliced_tokens += KvCache::kPageTokens;
+  if (options_.share_kv && MayKeepState(sequence)) {
+    parts_.kv->Publish(sequence.pages, static_cast<size_t>(block), sequence.last_block,
+                       std::span(sequence.tokens).subspan(first, KvCache::kPageTokens));
+  }
 }
 
 void StepLoop::Handle(const RestoreDoneMessage& message) {
@@ -188,27 +191,90 @@ void StepLoop::StartReading(Sequence& sequence) {
   SendProgress(sequence);
 }
 
+bool StepLoop::MayKeepState(const Sequence& sequence) const {
+  // Approximate rows never enter the lineage of exact ones.
+  return sequence.request.save_state() &&
+         (sequence.routing.mode == PromptRouting::kFull ||
+          state::IsApproximate(sequence.request.restore().key().tenant()));
+}
+
+void StepLoop::SharePrefix(Sequence& sequence) {
+  const v1::RestorePlan& plan = sequence.request.restore();
+  const auto planned = static_cast<size_t>(plan.blocks_size());
+  // Behind its prefix a plan with runs has other ideas.
+  size_t most = static_cast<size_t>(sequence.prompt_tokens / KvCache::kPageTokens);
+  if (plan.runs_size() > 0) most = std::min(most, planned);
+  state::BlockId id = sequence.last_block;
+  state::Lineage lineage = sequence.lineage;
+  size_t& shared = sequence.shared_blocks;
+  for (; shared < most; ++shared) {
+    const auto tokens =
+        std::span(sequence.tokens).subspan(shared * KvCache::kPageTokens, KvCache::kPageTokens);
+    const bool known = shared < planned;
+    const auto next =
+        known ? static_cast<state::Lineage>(plan.blocks(static_cast<int>(shared)).lineage())
+              : lineage;
+    id = state::ChildId(id, lineage, next, tokens);
+    const std::optional<int32_t> page = parts_.kv->Share(id, tokens);
+    if (!page) break;
+    sequence.pages.push_back(*page);
+    lineage = next;
+    if (lineage != state::Lineage::kExact) sequence.splice.spliced_tokens += KvCache::kPageTokens;
+    const int end = static_cast<int>(shared + 1) * KvCache::kPageTokens;
+    sequence.computed = std::min(end, sequence.prompt_tokens - 1);
+    // What the store does not know is saved (again): without it nothing behind it can be.
+    if (known && end < sequence.prompt_tokens) {
+      sequence.saved_blocks = static_cast<int>(shared) + 1;
+      sequence.last_block = id;
+      sequence.lineage = lineage;
+    }
+  }
+}
+
+bool StepLoop::ReservePages(Sequence& sequence) {
+  sequence.last_block = state::RootId(parts_.fingerprint_hash, parts_.layout_hash,
+                                      sequence.request.restore().key().tenant());
+  ChooseRouting(sequence);
+  if (options_.share_kv && !sequence.scoring() && MayKeepState(sequence)) SharePrefix(sequence);
+  const int pages = KvCache::PagesFor(sequence.max_total_tokens);
+  // The last prompt token is always computed: its logits are needed. If its page is shared, into a
+  // copy.
+  const bool copy =
+      sequence.shared_blocks * KvCache::kPageTokens == static_cast<size_t>(sequence.prompt_tokens);
+  if (parts_.kv->free_pages() >=
+      pages - static_cast<int>(sequence.shared_blocks) + (copy ? 1 : 0)) {
+    if (copy) parts_.kv->MakeOwn(sequence.pages, sequence.shared_blocks - 1);
+    parts_.kv->Take(pages - static_cast<int>(sequence.shared_blocks), sequence.pages);
+    return true;
+  }
+  parts_.kv->GiveBack(sequence.pages);
+  sequence.shared_blocks = 0;
+  sequence.computed = 0;
+  sequence.saved_blocks = 0;
+  sequence.lineage = state::Lineage::kExact;
+  sequence.splice.spliced_tokens = 0;
+  return false;
+}
+
 void StepLoop::AdmitWaiting() {
-  while (const std::optional<SequenceId> id = scheduler_.Admit(NowSeconds())) {
+  while (const std::optional<SequenceId> id = scheduler_.Admit(
+             NowSeconds(), [this](SequenceId next) { return ReservePages(*Find(next)); })) {
     Sequence& sequence = *Find(*id);
     sequence.admitted = Clock::now();
-    // The scheduler reserved them, so they are there.
-    parts_.kv->Take(KvCache::PagesFor(sequence.max_total_tokens), sequence.pages);
-    sequence.last_block = state::RootId(parts_.fingerprint_hash, parts_.layout_hash,
-                                        sequence.request.restore().key().tenant());
-    ChooseRouting(sequence);
     if (parts_.experts != nullptr) {
       const ExpertCounters counters = parts_.experts->counters();
       sequence.hits_before = counters.hits;
       sequence.misses_before = counters.misses;
     }
-    const v1::RestorePlan& plan = sequence.request.restore();
-    if (restorer_ && (plan.blocks_size() > 0 || plan.runs_size() > 0)) {
-      restorer_->Start(*id, plan, sequence.request_id);
+    v1::RestorePlan missing = sequence.request.restore();
+    const auto in_memory = static_cast<int>(sequence.shared_blocks);
+    missing.mutable_blocks()->DeleteSubrange(0, std::min(in_memory, missing.blocks_size()));
+    if (restorer_ && (missing.blocks_size() > 0 || missing.runs_size() > 0)) {
+      restorer_->Start(*id, std::move(missing), sequence.request_id);
+      SendProgress(sequence);
     } else {
-      scheduler_.StartReading(*id, 0);
+      StartReading(sequence);
     }
-    SendProgress(sequence);
   }
 }
 
@@ -511,12 +577,7 @@ void StepLoop::Emit(Sequence& sequence, std::span<float> logits) {
 }
 
 void StepLoop::SaveFullBlocks(Sequence& sequence) {
-  if (parts_.store == nullptr || !sequence.request.save_state()) return;
-  // Approximate rows never enter the lineage of exact ones.
-  if (sequence.routing.mode != PromptRouting::kFull &&
-      !state::IsApproximate(sequence.request.restore().key().tenant())) {
-    return;
-  }
+  if (!MayKeepState(sequence)) return;
   for (int end; (end = (sequence.saved_blocks + 1) * KvCache::kPageTokens) <= sequence.frontier();
        ++sequence.saved_blocks) {
     const auto first = static_cast<size_t>(sequence.saved_blocks) * KvCache::kPageTokens;
@@ -533,6 +594,11 @@ void StepLoop::SaveFullBlocks(Sequence& sequence) {
     block.id = sequence.last_block =
         state::ChildId(block.parent, sequence.lineage, block.lineage, block.tokens);
     sequence.lineage = block.lineage;
+    if (options_.share_kv) {
+      parts_.kv->Publish(sequence.pages, static_cast<size_t>(sequence.saved_blocks), block.id,
+                         block.tokens);
+    }
+    if (parts_.store == nullptr) continue;
     block.bytes.resize(parts_.kv->BlockBytes());
     parts_.kv->ReadPage(sequence.pages[static_cast<size_t>(sequence.saved_blocks)], block.bytes);
     parts_.store->Save(std::move(block));
@@ -604,7 +670,8 @@ void StepLoop::PublishStatus() {
   status_.prompt_tokens = prompt_tokens_;
   status_.generated_tokens = generated_tokens_;
   status_.kv_pages_total = parts_.kv->pages();
-  status_.kv_pages_used = parts_.kv->pages() - scheduler_.free_pages();
+  status_.kv_pages_used = parts_.kv->pages() - parts_.kv->free_pages();
+  status_.kv_pages_idle = parts_.kv->idle_pages();
   if (parts_.experts != nullptr) status_.experts = parts_.experts->counters();
 }
 

@@ -49,6 +49,12 @@ class StepLoop {
   void StartReading(Sequence& sequence);
 
   void AdmitWaiting();
+  // Pages for a sequence's worst case, those at its start from others with the same text. False and
+  // nothing taken if memory is short.
+  bool ReservePages(Sequence& sequence);
+  // Shares what is in memory of the sequence's first blocks and sets it up to go on behind them.
+  void SharePrefix(Sequence& sequence);
+  bool MayKeepState(const Sequence& sequence) const;
   void ChooseRouting(Sequence& sequence) const;
   // Asks for the experts that the prompt wanted most and did not get.
   void PromoteUnmet(Sequence& sequence);

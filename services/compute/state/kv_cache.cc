@@ -20,7 +20,11 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::Create(Backend& backend, const
 }
 
 KvCache::KvCache(Backend& backend, const KvShape& shape, int pages, std::unique_ptr<Buffer> memory)
-    : backend_(backend), shape_(shape), pages_(pages), memory_(std::move(memory)) {
+    : backend_(backend),
+      shape_(shape),
+      pages_(pages),
+      memory_(std::move(memory)),
+      info_(static_cast<size_t>(pages)) {
   free_.reserve(static_cast<size_t>(pages));
   for (int32_t page = pages - 1; page >= 0; --page) free_.push_back(page);
 }
@@ -45,18 +49,82 @@ KvPool KvCache::Layer(int layer) const {
   return {pool(0), pool(1), kPageTokens, shape_.kv_heads, shape_.head_dim};
 }
 
+int32_t KvCache::TakeOne() {
+  int32_t page = -1;
+  if (!free_.empty()) {
+    page = free_.back();
+    free_.pop_back();
+  } else {
+    page = idle_.front();
+    idle_.pop_front();
+    Page& info = info_[static_cast<size_t>(page)];
+    by_name_.erase(*info.name);
+    info.name.reset();
+  }
+  info_[static_cast<size_t>(page)].users = 1;
+  return page;
+}
+
 bool KvCache::Take(int count, std::vector<int32_t>& table) {
   if (count > free_pages()) return false;
-  for (int i = 0; i < count; ++i) {
-    table.push_back(free_.back());
-    free_.pop_back();
-  }
+  for (int i = 0; i < count; ++i) table.push_back(TakeOne());
   return true;
 }
 
+void KvCache::GiveBack(int32_t page) {
+  Page& info = info_[static_cast<size_t>(page)];
+  assert(info.users > 0);
+  if (--info.users > 0) return;
+  if (info.name) {
+    info.idle = idle_.insert(idle_.end(), page);
+  } else {
+    free_.push_back(page);
+  }
+}
+
 void KvCache::GiveBack(std::vector<int32_t>& table) {
-  free_.insert(free_.end(), table.rbegin(), table.rend());
+  // The last page first: without the pages before it a block cannot be found, so it has to go
+  // earlier than they do.
+  for (size_t i = table.size(); i > 0; --i) GiveBack(table[i - 1]);
   table.clear();
+}
+
+std::optional<int32_t> KvCache::Share(const state::BlockId& id, std::span<const uint32_t> tokens) {
+  const auto it = by_name_.find(id);
+  if (it == by_name_.end()) return std::nullopt;
+  Page& info = info_[static_cast<size_t>(it->second)];
+  if (!std::equal(tokens.begin(), tokens.end(), info.tokens.begin(), info.tokens.end())) {
+    return std::nullopt;
+  }
+  if (info.users++ == 0) idle_.erase(info.idle);
+  return it->second;
+}
+
+void KvCache::Publish(std::vector<int32_t>& table, size_t index, const state::BlockId& id,
+                      std::span<const uint32_t> tokens) {
+  const int32_t own = table[index];
+  if (const std::optional<int32_t> known = Share(id, tokens)) {
+    table[index] = *known;
+    GiveBack(own);
+    return;
+  }
+  Page& info = info_[static_cast<size_t>(own)];
+  // A name that two texts share belongs to the first.
+  if (info.name || !by_name_.try_emplace(id, own).second) return;
+  info.name = id;
+  info.tokens.assign(tokens.begin(), tokens.end());
+}
+
+bool KvCache::MakeOwn(std::vector<int32_t>& table, size_t index) {
+  if (IsOwn(table[index])) return true;
+  if (free_pages() == 0) return false;
+  std::vector<std::byte> rows(BlockBytes());
+  ReadPage(table[index], rows);
+  const int32_t copy = TakeOne();
+  WritePage(copy, rows);
+  GiveBack(table[index]);
+  table[index] = copy;
+  return true;
 }
 
 void KvCache::ReadPage(int32_t page, std::span<std::byte> block) {
@@ -70,7 +138,7 @@ void KvCache::ReadPage(int32_t page, std::span<std::byte> block) {
 }
 
 void KvCache::WritePage(int32_t page, std::span<const std::byte> block) {
-  assert(block.size() == BlockBytes());
+  assert(block.size() == BlockBytes() && IsOwn(page));
   size_t at = 0;
   for (int layer = 0; layer < shape_.layers; ++layer) {
     for (int part = 0; part < 2; ++part, at += PartBytes()) {
