@@ -198,11 +198,10 @@ bool StepLoop::MayKeepState(const Sequence& sequence) const {
           state::IsApproximate(sequence.request.restore().key().tenant()));
 }
 
-void StepLoop::SharePrefix(Sequence& sequence) {
+void StepLoop::SharePrefix(Sequence& sequence, size_t most) {
   const v1::RestorePlan& plan = sequence.request.restore();
   const auto planned = static_cast<size_t>(plan.blocks_size());
   // Behind its prefix a plan with runs has other ideas.
-  size_t most = static_cast<size_t>(sequence.prompt_tokens / KvCache::kPageTokens);
   if (plan.runs_size() > 0) most = std::min(most, planned);
   state::BlockId id = sequence.last_block;
   state::Lineage lineage = sequence.lineage;
@@ -232,19 +231,26 @@ void StepLoop::SharePrefix(Sequence& sequence) {
 }
 
 bool StepLoop::ReservePages(Sequence& sequence) {
+  // The last prompt token is always computed: its logits are needed. If its page is shared, into a
+  // copy, for which there has to be room.
+  const int whole = sequence.prompt_tokens / KvCache::kPageTokens;
+  const int before_last = (sequence.prompt_tokens - 1) / KvCache::kPageTokens;
+  return TryReserve(sequence, whole) || (before_last < whole && TryReserve(sequence, before_last));
+}
+
+bool StepLoop::TryReserve(Sequence& sequence, int most_shared) {
   sequence.last_block = state::RootId(parts_.fingerprint_hash, parts_.layout_hash,
                                       sequence.request.restore().key().tenant());
   ChooseRouting(sequence);
-  if (options_.share_kv && !sequence.scoring() && MayKeepState(sequence)) SharePrefix(sequence);
-  const int pages = KvCache::PagesFor(sequence.max_total_tokens);
-  // The last prompt token is always computed: its logits are needed. If its page is shared, into a
-  // copy.
-  const bool copy =
-      sequence.shared_blocks * KvCache::kPageTokens == static_cast<size_t>(sequence.prompt_tokens);
-  if (parts_.kv->free_pages() >=
-      pages - static_cast<int>(sequence.shared_blocks) + (copy ? 1 : 0)) {
+  if (options_.share_kv && !sequence.scoring() && MayKeepState(sequence)) {
+    SharePrefix(sequence, static_cast<size_t>(most_shared));
+  }
+  const auto shared = static_cast<int>(sequence.shared_blocks);
+  const int missing = KvCache::PagesFor(sequence.max_total_tokens) - shared;
+  const bool copy = shared * KvCache::kPageTokens == sequence.prompt_tokens;
+  if (parts_.kv->free_pages() >= missing + (copy ? 1 : 0)) {
     if (copy) parts_.kv->MakeOwn(sequence.pages, sequence.shared_blocks - 1);
-    parts_.kv->Take(pages - static_cast<int>(sequence.shared_blocks), sequence.pages);
+    parts_.kv->Take(missing, sequence.pages);
     return true;
   }
   parts_.kv->GiveBack(sequence.pages);

@@ -52,8 +52,10 @@ class StepLoop {
   // Pages for a sequence's worst case, those at its start from others with the same text. False and
   // nothing taken if memory is short.
   bool ReservePages(Sequence& sequence);
-  // Shares what is in memory of the sequence's first blocks and sets it up to go on behind them.
-  void SharePrefix(Sequence& sequence);
+  bool TryReserve(Sequence& sequence, int most_shared);
+  // Shares what is in memory of the sequence's first `most` blocks and sets it up to go on behind
+  // them.
+  void SharePrefix(Sequence& sequence, size_t most);
   bool MayKeepState(const Sequence& sequence) const;
   void ChooseRouting(Sequence& sequence) const;
   // Asks for the experts that the prompt wanted most and did not get.
