@@ -5,6 +5,7 @@
 #include "common/base/log.h"
 #include "common/rpc/daemon.h"
 #include "services/gateway/api/cache_explain.h"
+#include "services/gateway/api/replay.h"
 #include "services/gateway/api/routes.h"
 #include "services/gateway/api/sampling.h"
 #include "services/gateway/engine/grpc_engine.h"
@@ -82,6 +83,8 @@ absl::Status Serve(const v1::Config& config) {
                          config.gateway().model_alias().end());
   if (!model.other_name.empty()) context.aliases.push_back(model.other_name);
   context.heartbeat = std::chrono::milliseconds(config.gateway().heartbeat_ms());
+  ReplayBook replays(engine.get());
+  context.replays = &replays;
   context.splice = SpliceModeOf(config.gateway().splice());
   context.started_unix = std::time(nullptr);
   server->Serve(BuildRouter(&context, [&server] { return server->connections(); }));

@@ -7,6 +7,8 @@
 #include "common/base/log.h"
 #include "common/tokenizer/line_starts.h"
 #include "services/gateway/api/cache_explain.h"
+#include "services/gateway/api/replay.h"
+#include "services/gateway/http/request_id.h"
 #include "services/gateway/http/wake.h"
 
 namespace strata::gateway {
@@ -64,6 +66,7 @@ class Choice {
     if (!plan_.ignore_end) {
       for (const uint32_t id : model_.end_of_generation()) generate.add_stop_token_ids(id);
     }
+    tenant_ = request.tenant;
     started_ = Clock::now();
     generation_.emplace(context.engine, std::move(generate), request.tenant, context.retry,
                         std::move(wake));
@@ -72,13 +75,34 @@ class Choice {
   // Takes in what the engine did since the last call.
   void Advance(ApiContext& context, AnswerDelta* delta) {
     if (ended_) return;
+    Take(context, delta);
+    NoteParts(delta);
+    // The beginning of a forced call was written for the model.
+    if (ended_ && context.replays != nullptr && replayable_ && end_.reason == "tool_calls" &&
+        !plan_.parser.starts_in_call) {
+      context.replays->Put(tenant_, std::move(replay_));
+    }
+  }
+
+  bool ended() const { return ended_; }
+  const absl::Status& error() const { return error_; }
+  const ChoiceEnd& end() const { return end_; }
+  uint32_t generated() const { return generated_; }
+  const AnswerText& text() const { return text_; }
+  Clock::time_point next_poll() const {
+    return generation_ ? generation_->next_poll() : Clock::time_point::max();
+  }
+  const std::optional<v1::Progress>& progress() const { return progress_; }
+
+ private:
+  void Take(ApiContext& context, AnswerDelta* delta) {
     Generation::Update update = generation_->Poll(Clock::now());
     if (update.plan) end_.plan = std::move(update.plan);
     if (update.progress) progress_ = std::move(update.progress);
     if (!update.tokens.empty()) CountTokens(context, update.tokens.size());
     for (const v1::GeneratedToken& token : update.tokens) {
       ++generated_;
-      text_.Push(token, delta);
+      PushToken(token, delta);
       if (text_.stopped()) return End(context, "stop", std::nullopt, delta);
       if (plan_.single_tool_call && text_.tool_calls() > 0) {
         return End(context, "stop", std::nullopt, delta);
@@ -95,17 +119,35 @@ class Choice {
     }
   }
 
-  bool ended() const { return ended_; }
-  const absl::Status& error() const { return error_; }
-  const ChoiceEnd& end() const { return end_; }
-  uint32_t generated() const { return generated_; }
-  const AnswerText& text() const { return text_; }
-  Clock::time_point next_poll() const {
-    return generation_ ? generation_->next_poll() : Clock::time_point::max();
+  // Passes a token on, and keeps what a replay of this answer will need.
+  void PushToken(const v1::GeneratedToken& token, AnswerDelta* delta) {
+    const bool reasoned = text_.in_reasoning();
+    text_.Push(token, delta);
+    if (reasoned && !text_.in_reasoning()) {
+      // Reasoning is the template's business, and so is the white space behind it.
+      const bool at_its_end = token.id() < model_.vocab_size() &&
+                              model_.Piece(token.id()) == MarkerText(Marker::kThinkClose);
+      replayable_ = replayable_ && at_its_end && replay_.tokens.empty();
+      skip_space_ = true;
+    } else if (!text_.in_reasoning()) {
+      skip_space_ = skip_space_ && IsSpace(token.id());
+      if (!skip_space_) replay_.tokens.push_back(token.id());
+    }
   }
-  const std::optional<v1::Progress>& progress() const { return progress_; }
+  bool IsSpace(uint32_t id) const {
+    return id < model_.vocab_size() &&
+           model_.Piece(id).find_first_not_of(" \n\r\t") == std::string_view::npos;
+  }
+  // Names the calls of a new delta.
+  void NoteParts(AnswerDelta* delta) {
+    for (OutputPart& part : delta->parts) {
+      if (part.kind == OutputPart::Kind::kContent) replay_.content += part.text;
+      if (part.kind != OutputPart::Kind::kToolCall) continue;
+      part.id = "call_" + RandomName(24);
+      replay_.calls.push_back({part.id, part.name, part.arguments});
+    }
+  }
 
- private:
   void CountTokens(ApiContext& context, size_t tokens) {
     const Clock::time_point now = Clock::now();
     if (generated_ == 0) {
@@ -165,6 +207,10 @@ class Choice {
   const ChoicePlan& choice_;
   AnswerText text_;
   const Model& model_;
+  std::string tenant_;
+  Replay replay_;
+  bool replayable_ = true;
+  bool skip_space_ = false;
   std::optional<Generation> generation_;
   std::optional<v1::Progress> progress_;
   uint32_t max_tokens_;

@@ -64,7 +64,7 @@ struct AnswerTimings {
 struct ChoiceEnd {
   std::string reason;  // "stop", "length", "tool_calls"
   AnswerTimings timings;
-  v1::Usage usage;  // compute's, if it got to tell it
+  v1::Usage usage;                       // compute's, if it got to tell it
   std::optional<v1::PlanResponse> plan;  // kvstore's, if it was asked
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/status.h"
+#include "services/gateway/api/replay.h"
 #include "services/gateway/api/sampling.h"
 #include "services/gateway/json/json.h"
 
@@ -231,22 +232,23 @@ struct Rendered {
   bool prefilled = false;
 };
 
+// `replays` null: as the template writes it.
 std::optional<ApiError> Render(const ApiContext& context, const json::object& body, bool use_tools,
-                               Rendered* out) {
+                               ReplayBook* replays, const std::string& tenant, Rendered* out) {
   json::object variables = TemplateVariables(body, use_tools);
   const std::string prefill = TakePrefill(&variables);
-  auto parts = context.model->Render(variables);
+  auto parts = RenderWithReplays(*context.model, replays, tenant, variables);
   if (!parts.ok()) return BadField("messages", std::string(parts.status().message()));
   out->parts = *std::move(parts);
   if (!prefill.empty()) {
-    out->parts.push_back({prefill, false});
+    out->parts.push_back({prefill, false, {}});
     out->prefilled = true;
   }
   return std::nullopt;
 }
 
 std::optional<ApiError> ReadChat(const ApiContext& context, const json::object& body,
-                                 ChatRequest* request) {
+                                 const std::string& tenant, ChatRequest* request) {
   AnswerPlan& plan = request->plan;
   if (auto error = CheckFields(body, ChatFields())) return error;
   request->model = GetString(body, "model");
@@ -260,7 +262,9 @@ std::optional<ApiError> ReadChat(const ApiContext& context, const json::object& 
   if (auto error = ReadToolChoice(body, &tools)) return error;
 
   Rendered rendered;
-  if (auto error = Render(context, body, tools.use_tools, &rendered)) return error;
+  if (auto error = Render(context, body, tools.use_tools, context.replays, tenant, &rendered)) {
+    return error;
+  }
   plan.parser.tools = tools.use_tools;
   if (!rendered.prefilled) ReadPromptTail(rendered.parts, &plan.parser);
   if (tools.forced) {
@@ -268,10 +272,11 @@ std::optional<ApiError> ReadChat(const ApiContext& context, const json::object& 
     const std::string prefix = ForcedCall(tools.name);
     if (plan.parser.starts_in_reasoning) {
       rendered.parts.push_back(
-          {absl::StrCat("\n", A(MarkerText(Marker::kThinkClose)), "\n\n"), true});
+          {absl::StrCat("\n", A(MarkerText(Marker::kThinkClose)), "\n\n"), true, {}});
       plan.parser.starts_in_reasoning = false;
     }
-    rendered.parts.push_back({absl::StrCat(A(MarkerText(Marker::kCallOpen)), "\n", prefix), true});
+    rendered.parts.push_back(
+        {absl::StrCat(A(MarkerText(Marker::kCallOpen)), "\n", prefix), true, {}});
     plan.parser.starts_in_call = true;
     plan.parser.call_prefix = prefix;
   }
@@ -299,11 +304,12 @@ std::span<const FieldSpec> ChatFields() {
   return fields;
 }
 
-ChatResult ReadChatRequest(const ApiContext& context, std::string_view text) {
+ChatResult ReadChatRequest(const ApiContext& context, std::string_view text,
+                           const std::string& tenant) {
   ChatResult result;
   Body body = ParseBody(text);
   result.error =
-      body.error ? std::move(body.error) : ReadChat(context, body.object, &result.request);
+      body.error ? std::move(body.error) : ReadChat(context, body.object, tenant, &result.request);
   return result;
 }
 
@@ -316,7 +322,7 @@ PromptResult RenderPrompt(const ApiContext& context, const json::object& body) {
   if (!result.error) result.error = ReadToolChoice(body, &tools);
   if (result.error) return result;
   Rendered rendered;
-  result.error = Render(context, body, tools.use_tools, &rendered);
+  result.error = Render(context, body, tools.use_tools, nullptr, "", &rendered);
   result.parts = std::move(rendered.parts);
   return result;
 }

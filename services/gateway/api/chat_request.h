@@ -25,7 +25,8 @@ struct ChatResult {
   ChatRequest request;
   std::optional<ApiError> error;
 };
-ChatResult ReadChatRequest(const ApiContext& context, std::string_view body);
+ChatResult ReadChatRequest(const ApiContext& context, std::string_view body,
+                           const std::string& tenant);
 
 // The rendered prompt of a chat body, for /apply-template and /tokenize.
 struct PromptResult {

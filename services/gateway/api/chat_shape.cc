@@ -30,8 +30,6 @@ json::array One(json::object object) {
   return array;
 }
 
-std::string NewCallId() { return "call_" + RandomName(24); }
-
 json::object FunctionJson(const std::string& name, const std::string& arguments) {
   return {{"name", name}, {"arguments", arguments}};
 }
@@ -137,7 +135,7 @@ std::vector<std::string> ChatShape::StreamDelta(uint32_t choice, const AnswerDel
     }
     // The arguments follow in a delta of their own: clients drop those of the first one.
     const uint32_t index = calls_[choice]++;
-    json::object call{{"index", index}, {"id", NewCallId()}, {"type", "function"}};
+    json::object call{{"index", index}, {"id", part.id}, {"type", "function"}};
     call["function"] = FunctionJson(part.name, "");
     json::object begin;
     begin["tool_calls"] = One(std::move(call));
@@ -182,7 +180,7 @@ std::string ChatShape::Whole(const std::vector<AnswerDelta>& choices,
       if (part.kind == OutputPart::Kind::kReasoning) reasoning += part.text;
       if (part.kind == OutputPart::Kind::kContent) content += part.text;
       if (part.kind == OutputPart::Kind::kToolCall) {
-        json::object call{{"id", NewCallId()}, {"type", "function"}};
+        json::object call{{"id", part.id}, {"type", "function"}};
         call["function"] = FunctionJson(part.name, part.arguments);
         calls.push_back(std::move(call));
       }

@@ -36,7 +36,7 @@ Prompt FromText(const Model& model, const json::value& text) {
   prompt.text = std::string(text.get_string().data(), text.get_string().size());
   // The older API has always read control tokens in its prompts: that is how one writes a template
   // by hand.
-  const TextPart part{prompt.text, true};
+  const TextPart part{prompt.text, true, {}};
   prompt.tokens = model.Encode({&part, 1}, /*with_bos=*/true);
   return prompt;
 }

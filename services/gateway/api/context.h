@@ -16,6 +16,7 @@
 namespace strata::gateway {
 
 class RecentPlans;
+class ReplayBook;
 
 struct ApiContext {
   Engine* engine;
@@ -23,7 +24,8 @@ struct ApiContext {
   Admission* admission;  // on the server's thread only
   Metrics* metrics;
   WorkPool* pool;
-  RecentPlans* recent = nullptr;  // on the server's thread only; null = not kept
+  RecentPlans* recent = nullptr;     // on the server's thread only; null = not kept
+  ReplayBook* replays = nullptr;     // null: histories are rendered as they come
   std::vector<std::string> aliases;  // further names of the model
   std::chrono::milliseconds heartbeat{10000};
   Generation::RetryPolicy retry;

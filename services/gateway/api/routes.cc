@@ -17,7 +17,9 @@ namespace asio = boost::asio;
 
 asio::awaitable<void> Chat(ApiContext& context, Exchange& exchange) {
   ChatResult result;
-  co_await context.pool->Run([&] { result = ReadChatRequest(context, exchange.request().body); });
+  co_await context.pool->Run([&] {
+    result = ReadChatRequest(context, exchange.request().body, exchange.request().tenant);
+  });
   if (result.error) {
     Response response = ErrorResponse(*result.error);
     co_await exchange.Respond(std::move(response));

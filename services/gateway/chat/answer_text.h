@@ -39,6 +39,7 @@ class AnswerText {
 
   // A stop string was found: what follows is not part of the answer.
   bool stopped() const { return stop_.stopped(); }
+  bool in_reasoning() const { return parser_.in_reasoning(); }
   uint32_t tool_calls() const { return tool_calls_; }
   uint32_t reasoning_tokens() const { return reasoning_tokens_; }
   // The end came within a tool call that could not be completed.

@@ -34,6 +34,7 @@ struct OutputPart {
   std::string text;       // kReasoning, kContent
   std::string name;       // kToolCall
   std::string arguments;  // kToolCall: a JSON object
+  std::string id;         // kToolCall: given by who passes it on
 };
 
 class OutputParser {

@@ -63,6 +63,11 @@ class Engine {
   // What kvstore would make of a prompt now; nothing counts as used. Waits for it, so not on the
   // server's thread. Unavailable if there is no kvstore.
   virtual absl::StatusOr<v1::PlanResponse> Explain(v1::PlanRequest request, std::string tenant) = 0;
+  // A small memory under names that outlives this process where there is a kvstore. Remember
+  // returns at once and may fail silently. Recall waits for kvstore, but not long; NotFound only if
+  // it answered. Not on the server's thread.
+  virtual void Remember(std::string name, std::string value) = 0;
+  virtual absl::StatusOr<std::string> Recall(std::string name) = 0;
 };
 
 }  // namespace strata::gateway

@@ -20,6 +20,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr milliseconds kRememberTimeout{10'000};
+constexpr milliseconds kRecallTimeout{100};
+
 // A daemon that is busy may answer late; only silence for this long counts.
 constexpr milliseconds kStatusTimeout{2000};
 
@@ -120,6 +123,48 @@ class GrpcEngine : public Engine {
     v1::PlanResponse response;
     STRATA_RETURN_IF_ERROR(rpc::FromGrpc(kvstore_->Plan(&context, request, &response)));
     return response;
+  }
+
+  void Remember(std::string name, std::string value) override {
+    struct Call {
+      grpc::ClientContext context;
+      v1::PutProfileRequest request;
+      v1::PutProfileResponse response;
+    };
+    auto call = std::make_shared<Call>();
+    call->request.set_name(std::move(name));
+    call->request.set_value(std::move(value));
+    {
+      const std::lock_guard lock(mutex_);
+      if (!status_.has_kvstore || description_ == nullptr) return;
+      *call->request.mutable_fingerprint() = description_->fingerprint();
+      ++calls_;
+    }
+    rpc::PrepareCall(call->context, "", kRememberTimeout);
+    kvstore_->async()->PutProfile(&call->context, &call->request, &call->response,
+                                  [this, call](const grpc::Status&) {
+                                    const std::lock_guard lock(mutex_);
+                                    --calls_;
+                                    changed_.notify_all();
+                                  });
+  }
+
+  absl::StatusOr<std::string> Recall(std::string name) override {
+    v1::GetProfileRequest request;
+    request.set_name(std::move(name));
+    {
+      const std::lock_guard lock(mutex_);
+      if (!status_.has_kvstore || description_ == nullptr) {
+        return absl::UnavailableError("kvstore is not there");
+      }
+      *request.mutable_fingerprint() = description_->fingerprint();
+    }
+    grpc::ClientContext context;
+    rpc::PrepareCall(context, "", kRecallTimeout);
+    v1::GetProfileResponse response;
+    STRATA_RETURN_IF_ERROR(rpc::FromGrpc(kvstore_->GetProfile(&context, request, &response)));
+    if (!response.found()) return absl::NotFoundError("kvstore does not know it");
+    return std::move(*response.mutable_value());
   }
 
  private:

@@ -77,10 +77,26 @@ class FileModel : public Model {
   uint32_t vocab_size() const override { return static_cast<uint32_t>(tokenizer_->vocab_size()); }
 
   std::vector<uint32_t> Encode(std::span<const TextPart> parts, bool with_bos) const override {
+    std::vector<uint32_t> tokens;
     std::vector<tokenizer::Segment> segments;
+    const auto encode = [&] {
+      const bool first = tokens.empty();
+      const std::vector<uint32_t> more =
+          with_bos && first ? tokenizer_->EncodeWithBos(segments) : tokenizer_->Encode(segments);
+      tokens.insert(tokens.end(), more.begin(), more.end());
+      segments.clear();
+    };
     segments.reserve(parts.size());
-    for (const TextPart& part : parts) segments.push_back({part.text, part.trusted});
-    return with_bos ? tokenizer_->EncodeWithBos(segments) : tokenizer_->Encode(segments);
+    for (const TextPart& part : parts) {
+      if (part.tokens.empty()) {
+        segments.push_back({part.text, part.trusted});
+      } else {
+        encode();
+        tokens.insert(tokens.end(), part.tokens.begin(), part.tokens.end());
+      }
+    }
+    encode();
+    return tokens;
   }
   std::string_view Piece(uint32_t id) const override { return tokenizer_->Piece(id); }
   bool IsControl(uint32_t id) const override { return tokenizer_->IsControl(id); }
@@ -97,7 +113,7 @@ class FileModel : public Model {
     std::vector<TextPart> parts;
     parts.reserve(pieces.size());
     for (ChatTemplate::Piece& piece : pieces) {
-      parts.push_back({std::move(piece.text), piece.trusted});
+      parts.push_back({std::move(piece.text), piece.trusted, {}});
     }
     return parts;
   }

@@ -23,6 +23,7 @@ namespace strata::gateway {
 struct TextPart {
   std::string text;
   bool trusted = false;
+  std::vector<uint32_t> tokens;  // if any: these stand for the text
 };
 
 class Model {

@@ -72,6 +72,18 @@ EngineStatus FakeEngine::status() const {
   return status;
 }
 
+void FakeEngine::Remember(std::string name, std::string value) {
+  const std::lock_guard lock(mutex_);
+  remembered_[std::move(name)] = std::move(value);
+}
+
+absl::StatusOr<std::string> FakeEngine::Recall(std::string name) {
+  const std::lock_guard lock(mutex_);
+  const auto it = remembered_.find(name);
+  if (it == remembered_.end()) return absl::NotFoundError(name);
+  return it->second;
+}
+
 std::vector<v1::GenerateRequest> FakeEngine::requests() const {
   const std::lock_guard lock(mutex_);
   return requests_;

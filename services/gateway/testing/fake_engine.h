@@ -5,6 +5,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -48,6 +49,8 @@ class FakeEngine : public Engine {
   std::unique_ptr<EngineCall> Generate(v1::GenerateRequest request, std::string tenant,
                                        EngineCallbacks callbacks) override;
   absl::StatusOr<v1::PlanResponse> Explain(v1::PlanRequest request, std::string tenant) override;
+  void Remember(std::string name, std::string value) override;
+  absl::StatusOr<std::string> Recall(std::string name) override;
 
   // Waits for all calls; scripts that hang must have been cancelled.
   void Join();
@@ -68,6 +71,7 @@ class FakeEngine : public Engine {
   std::vector<std::string> tenants_;
   std::optional<v1::PlanResponse> explanation_;  // set before the test begins
   v1::PlanRequest last_explained_;
+  std::map<std::string, std::string> remembered_;
   std::vector<std::thread> threads_;
   std::atomic<EngineState> state_ = EngineState::kReady;
   std::atomic<int> running_ = 0;

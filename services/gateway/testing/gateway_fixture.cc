@@ -21,6 +21,7 @@ Gateway::Gateway(FakeEngine::Writer writer, Options options)
   context_.metrics = &metrics_;
   context_.pool = &pool_;
   context_.recent = &recent_;
+  context_.replays = &replays_;
   context_.aliases = {"alias", "vendor/alias:7b"};
   context_.heartbeat = options.heartbeat;
   context_.retry.first_delay = std::chrono::milliseconds(1);

@@ -8,6 +8,7 @@
 #include <boost/json/value.hpp>
 
 #include "services/gateway/api/cache_explain.h"
+#include "services/gateway/api/replay.h"
 #include "services/gateway/api/routes.h"
 #include "services/gateway/http/server.h"
 #include "services/gateway/testing/fake_engine.h"
@@ -47,6 +48,7 @@ class Gateway {
   WorkPool pool_{2};
   Admission admission_;
   RecentPlans recent_;
+  ReplayBook replays_{&engine_};
   ApiContext context_;
   std::unique_ptr<HttpServer> server_;
 };

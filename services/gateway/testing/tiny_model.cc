@@ -1,5 +1,7 @@
 #include "services/gateway/testing/tiny_model.h"
 
+#include <boost/json/parse.hpp>
+
 #include "services/gateway/json/json.h"
 
 namespace strata::gateway::testing {
@@ -26,6 +28,10 @@ std::vector<uint32_t> TinyModel::Encode(std::span<const TextPart> parts, bool wi
   std::vector<uint32_t> ids;
   if (with_bos) ids.push_back(kBos);
   for (const TextPart& part : parts) {
+    if (!part.tokens.empty()) {
+      ids.insert(ids.end(), part.tokens.begin(), part.tokens.end());
+      continue;
+    }
     for (size_t i = 0; i < part.text.size();) {
       uint32_t id = static_cast<unsigned char>(part.text[i]);
       for (uint32_t control = kEnd; part.trusted && control <= kAssistant; ++control) {
@@ -50,19 +56,30 @@ absl::StatusOr<std::vector<TextPart>> TinyModel::Render(const json::object& vari
   for (const json::value& message : variables.at("messages").as_array()) {
     const std::string role(message.at("role").as_string());
     if (role == "forbidden") return absl::InvalidArgumentError("the template refuses this role");
-    parts.push_back({role == "assistant" ? "<|assistant|>" : "<|user|>", true});
+    parts.push_back({role == "assistant" ? "<|assistant|>" : "<|user|>", true, {}});
     const json::value* content = message.as_object().if_contains("content");
     if (content != nullptr) {
       parts.push_back(
-          {content->is_string() ? std::string(content->as_string()) : ToJson(*content), false});
+          {content->is_string() ? std::string(content->as_string()) : ToJson(*content), false, {}});
     }
-    parts.push_back({"<|end|>", true});
+    const json::value* calls = message.as_object().if_contains("tool_calls");
+    for (size_t i = 0; calls != nullptr && i < calls->as_array().size(); ++i) {
+      const json::object& function = calls->as_array()[i].at("function").as_object();
+      parts.push_back({"\n<tool_call>\n", true, {}});
+      parts.push_back(
+          {ToJson(json::object{{"name", function.at("name")},
+                               {"arguments", json::parse(function.at("arguments").as_string())}}),
+           false,
+           {}});
+      parts.push_back({"\n</tool_call>", true, {}});
+    }
+    parts.push_back({"<|end|>", true, {}});
   }
   if (const json::value* tools = variables.if_contains("tools"); tools != nullptr) {
-    parts.push_back({ToJson(*tools), false});
+    parts.push_back({ToJson(*tools), false, {}});
   }
-  parts.push_back({"<|assistant|>", true});
-  if (!prompt_tail_.empty()) parts.push_back({prompt_tail_, true});
+  parts.push_back({"<|assistant|>", true, {}});
+  if (!prompt_tail_.empty()) parts.push_back({prompt_tail_, true, {}});
   return parts;
 }
 
