@@ -56,11 +56,11 @@ std::vector<v1::GeneratedToken> CollectingSink::details() {
 
 absl::StatusOr<std::unique_ptr<Runtime>> OpenLocal(const std::string& model,
                                                    const v1::ComputeConfig& config,
-                                                   StateStore* store) {
+                                                   StateStore* store, bool share_kv) {
   STRATA_ASSIGN_OR_RETURN(std::unique_ptr<gguf::Model> file, OpenModelFile(model));
   STRATA_ASSIGN_OR_RETURN(std::unique_ptr<Runtime> runtime,
                           Runtime::Open(std::move(file), config, nullptr));
-  STRATA_RETURN_IF_ERROR(runtime->StartEngine(store));
+  STRATA_RETURN_IF_ERROR(runtime->StartEngine(store, share_kv));
   return runtime;
 }
 
@@ -73,7 +73,6 @@ v1::ComputeConfig SmallConfig() {
   config.set_max_sequences(4);
   config.set_chunk_tokens(512);
   config.set_splice_budget(0.10f);
-  config.set_share_kv(false);  // a test says itself what is reused
   config.set_context_length(2048);
   return config;
 }

@@ -38,10 +38,12 @@ class CollectingSink final : public GenerateSink {
   v1::Finish finish_;
 };
 
-// A runtime on `model` with experts from the mapped file.
+// A runtime on `model` with experts from the mapped file. Without `share_kv` nothing is reused but
+// what a request's plan names.
 absl::StatusOr<std::unique_ptr<Runtime>> OpenLocal(const std::string& model,
                                                    const v1::ComputeConfig& config,
-                                                   StateStore* store = nullptr);
+                                                   StateStore* store = nullptr,
+                                                   bool share_kv = false);
 
 // Defaults that fit small test models: f16 K/V, 2 threads, chunk of 512.
 v1::ComputeConfig SmallConfig();

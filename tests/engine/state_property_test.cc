@@ -81,11 +81,10 @@ class StatePropertyTest : public testing::Test {
   }
   void Open() {
     v1::ComputeConfig config = SmallConfig();
-    config.set_share_kv(true);
     config.set_context_length(kPages * kBlock);
     config.set_max_sequences(3);
     config.set_kv_bytes(kPages * kBlock * 2 * 2 * 2 * 16 * 2);
-    auto runtime = OpenLocal(path_, config, &stores_);
+    auto runtime = OpenLocal(path_, config, &stores_, /*share_kv=*/true);
     ASSERT_TRUE(runtime.ok()) << runtime.status();
     runtime_ = *std::move(runtime);
   }

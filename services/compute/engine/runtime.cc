@@ -79,7 +79,6 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Open(std::unique_ptr<gguf::Mod
   }
   runtime->options_.max_sequences = static_cast<int>(config.max_sequences());
   runtime->options_.splice_budget = config.splice_budget();
-  if (config.has_share_kv()) runtime->options_.share_kv = config.share_kv();
   if (config.prompt_routing() == "full") {
     runtime->options_.prompt_routing = PromptRouting::kFull;
   } else if (config.prompt_routing() == "guarded") {
@@ -120,7 +119,8 @@ int Runtime::ChunkTokens() const {
   return tokens;
 }
 
-absl::Status Runtime::StartEngine(StateStore* store) {
+absl::Status Runtime::StartEngine(StateStore* store, bool share_kv) {
+  options_.share_kv = share_kv;
   STRATA_ASSIGN_OR_RETURN(
       engine_, Engine::Create({backend_.get(), model_.get(), kv_.get(), experts_.get(), store,
                                fingerprint_.hash(), layout_.hash()},

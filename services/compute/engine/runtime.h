@@ -27,8 +27,9 @@ class Runtime {
                                                        const v1::ComputeConfig& config,
                                                        std::unique_ptr<ExpertSource> experts);
 
-  // Starts the step loop. `store` may be null; it must live until StopEngine.
-  absl::Status StartEngine(StateStore* store);
+  // Starts the step loop. `store` may be null; it must live until StopEngine. Without `share_kv`
+  // nothing is reused but what a request's plan names (tests).
+  absl::Status StartEngine(StateStore* store, bool share_kv = true);
   // Running requests end as cancelled.
   void StopEngine() { engine_.reset(); }
 

@@ -136,7 +136,6 @@ grpc::ServerUnaryReactor* ComputeService::Status(grpc::CallbackServerContext* co
   response->set_generated_tokens(status.generated_tokens);
   response->set_kv_pages_total(static_cast<uint64_t>(status.kv_pages_total));
   response->set_kv_pages_used(static_cast<uint64_t>(status.kv_pages_used));
-  response->set_kv_pages_idle(static_cast<uint64_t>(status.kv_pages_idle));
   response->set_expert_hits(status.experts.hits);
   response->set_expert_misses(status.experts.misses);
   response->set_expert_wait_us(status.experts.wait_ns / 1000);

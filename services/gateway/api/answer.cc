@@ -66,7 +66,6 @@ class Choice {
     if (!plan_.ignore_end) {
       for (const uint32_t id : model_.end_of_generation()) generate.add_stop_token_ids(id);
     }
-    tenant_ = request.tenant;
     started_ = Clock::now();
     generation_.emplace(context.engine, std::move(generate), request.tenant, context.retry,
                         std::move(wake));
@@ -222,7 +221,6 @@ class Choice {
   Clock::time_point first_token_;
   Clock::time_point last_token_;
   std::string id_;
-  std::string tenant_;
 };
 
 // Tells a person who looks at the stream, and keeps proxies and clients from giving up.

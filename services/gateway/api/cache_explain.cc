@@ -80,7 +80,8 @@ struct Prompt {
   std::optional<ApiError> error;
 };
 
-Prompt ReadPrompt(const ApiContext& context, std::string_view body) {
+Prompt ReadPrompt(const ApiContext& context, const Request& request) {
+  const std::string_view body = request.body;
   const Body parsed = ParseBody(body);
   if (parsed.error) return {nullptr, {}, parsed.error};
   AnswerPlan plan;
@@ -89,7 +90,7 @@ Prompt ReadPrompt(const ApiContext& context, std::string_view body) {
     if (read.error) return {nullptr, {}, read.error};
     plan = std::move(read.plan);
   } else {
-    ChatResult read = ReadChatRequest(context, body);
+    ChatResult read = ReadChatRequest(context, body, request.tenant);
     if (read.error) return {nullptr, {}, read.error};
     plan = std::move(read.request.plan);
   }
@@ -97,7 +98,7 @@ Prompt ReadPrompt(const ApiContext& context, std::string_view body) {
 }
 
 Response ExplainNow(const ApiContext& context, const Request& request) {
-  const Prompt prompt = ReadPrompt(context, request.body);
+  const Prompt prompt = ReadPrompt(context, request);
   if (prompt.error) return ErrorResponse(*prompt.error);
   v1::PlanRequest ask;
   ask.set_request_id(request.id);

@@ -210,6 +210,22 @@ TEST_F(GrpcEngineTest, ASlowOrFailingPlanCostsNothing) {
   kvstore_.delay = milliseconds(0);
 }
 
+TEST_F(GrpcEngineTest, WhatWasRememberedIsRecalled) {
+  StartCompute([](const v1::GenerateRequest&) { return FakeEngine::Script{{1}}; });
+  Connect();
+  ASSERT_TRUE(WaitState(EngineState::kReady));
+  engine_->Remember("name", "lost");
+  EXPECT_EQ(engine_->Recall("name").status().code(), absl::StatusCode::kUnavailable);
+  StartKvStore();
+  ASSERT_TRUE(Eventually([&] { return engine_->status().has_kvstore; }));
+  EXPECT_EQ(engine_->Recall("name").status().code(), absl::StatusCode::kNotFound);
+  engine_->Remember("name", "value");
+  EXPECT_TRUE(Eventually([&] {
+    const auto value = engine_->Recall("name");
+    return value.ok() && *value == "value";
+  }));
+}
+
 TEST_F(GrpcEngineTest, CancellingReachesCompute) {
   StartCompute([](const v1::GenerateRequest&) {
     FakeEngine::Script script;

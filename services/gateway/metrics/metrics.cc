@@ -80,8 +80,6 @@ struct Metrics::Impl {
   Family<Gauge>& daemon_up =
       prometheus::BuildGauge().Name("strata:daemon_up").Help("1 if it answers").Register(registry);
   Gauge& kv_pages_used = OneGauge("strata:kv_pages_used", "K/V pages in use");
-  Gauge& kv_pages_idle =
-      OneGauge("strata:kv_pages_idle", "K/V pages of no running request whose state can be used");
   Gauge& kv_pages = OneGauge("strata:kv_pages", "K/V pages");
   Gauge& kv_usage = OneGauge("strata:kv_cache_usage_ratio", "K/V pages in use / all");
   Gauge& expert_hits = OneGauge("strata:expert_hits", "Experts found in memory, since start");
@@ -160,7 +158,6 @@ std::string Metrics::Text(const Gauges& gauges, const EngineStatus& engine) {
     const v1::ComputeStatusResponse& c = engine.compute;
     m.kv_pages.Set(number(c.kv_pages_total()));
     m.kv_pages_used.Set(number(c.kv_pages_used()));
-    m.kv_pages_idle.Set(number(c.kv_pages_idle()));
     m.kv_usage.Set(
         c.kv_pages_total() == 0 ? 0 : number(c.kv_pages_used()) / number(c.kv_pages_total()));
     m.expert_hits.Set(number(c.expert_hits()));

@@ -85,4 +85,20 @@ grpc::Status FakeKvStore::Status(grpc::ServerContext*, const v1::KvStoreStatusRe
   return grpc::Status::OK;
 }
 
+grpc::Status FakeKvStore::PutProfile(grpc::ServerContext*, const v1::PutProfileRequest* request,
+                                     v1::PutProfileResponse*) {
+  const std::lock_guard lock(mutex_);
+  profiles_[request->fingerprint().hash() + request->name()] = request->value();
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeKvStore::GetProfile(grpc::ServerContext*, const v1::GetProfileRequest* request,
+                                     v1::GetProfileResponse* response) {
+  const std::lock_guard lock(mutex_);
+  const auto it = profiles_.find(request->fingerprint().hash() + request->name());
+  response->set_found(it != profiles_.end());
+  if (response->found()) response->set_value(it->second);
+  return grpc::Status::OK;
+}
+
 }  // namespace strata::gateway::testing

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <vector>
 
@@ -47,6 +48,10 @@ class FakeKvStore final : public v1::KvStore::Service {
                     v1::PlanResponse* response) override;
   grpc::Status Status(grpc::ServerContext*, const v1::KvStoreStatusRequest*,
                       v1::KvStoreStatusResponse* response) override;
+  grpc::Status PutProfile(grpc::ServerContext*, const v1::PutProfileRequest* request,
+                          v1::PutProfileResponse*) override;
+  grpc::Status GetProfile(grpc::ServerContext*, const v1::GetProfileRequest* request,
+                          v1::GetProfileResponse* response) override;
   v1::PlanRequest last_plan() const {
     const std::lock_guard lock(mutex_);
     return last_plan_;
@@ -55,6 +60,7 @@ class FakeKvStore final : public v1::KvStore::Service {
  private:
   mutable std::mutex mutex_;
   v1::PlanRequest last_plan_;
+  std::map<std::string, std::string> profiles_;
 };
 
 }  // namespace strata::gateway::testing
