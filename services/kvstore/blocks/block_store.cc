@@ -17,7 +17,6 @@ namespace {
 // Saved data is made durable at the latest when there is this much of it: waiting for the drive
 // once for many megabytes costs nothing, once a block costs a quarter of its speed.
 constexpr uint64_t kCommitBytes = 32 << 20;
-constexpr size_t kCommitUses = 10'000;
 
 constexpr uint64_t kMinSegmentBytes = 16 << 20;
 constexpr uint64_t kMaxSegmentBytes = uint64_t{1} << 30;
@@ -192,7 +191,7 @@ absl::Status BlockStore::Commit() {
 }
 
 absl::Status BlockStore::CommitStaged() {
-  const absl::Status synced = staged_.empty() ? absl::OkStatus() : segments_->Sync();
+  absl::Status synced = staged_.empty() ? absl::OkStatus() : segments_->Sync();
   const std::lock_guard lock(mutex_);
   if (!synced.ok()) {
     NoteWrite(synced);
@@ -261,7 +260,7 @@ absl::Status BlockStore::Drop(std::span<const BlockId> ids) {
 }
 
 absl::Status BlockStore::Write(IndexDatabase::Batch& batch, bool durable) {
-  const absl::Status status = database_->Write(batch, durable);
+  absl::Status status = database_->Write(batch, durable);
   NoteWrite(status);
   return status;
 }

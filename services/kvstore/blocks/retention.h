@@ -11,6 +11,7 @@
 // only when they fill the store within a twentieth of the time since its last turn.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 
 namespace strata::kvstore {
@@ -22,6 +23,7 @@ struct RetentionKind {
   Standing standing = Standing::kOnce;
   int16_t density = 0;  // tokens per byte, as a rounded logarithm
 
+  // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 takes the comparison with 0 for a pointer
   auto operator<=>(const RetentionKind&) const = default;
 };
 

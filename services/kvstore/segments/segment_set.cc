@@ -121,7 +121,7 @@ absl::StatusOr<Extent> SegmentSet::Append(const BlockId& id, std::string_view de
   std::memcpy(buffer_.data() + header.DataOffset(), data.data(), data.size());
   std::memset(buffer_.data() + header.DataOffset() + data.size(), 0,
               bytes - header.DataOffset() - data.size());
-  const absl::Status written = active_->Write(extent.offset, buffer_.data(), bytes);
+  absl::Status written = active_->Write(extent.offset, buffer_.data(), bytes);
   if (!written.ok()) {
     (void)active_->Truncate(extent.offset);  // frees what was taken of a full drive
     return written;
@@ -138,7 +138,7 @@ absl::StatusOr<Extent> SegmentSet::Append(const BlockId& id, std::string_view de
 
 absl::Status SegmentSet::Sync() {
   if (!active_) return absl::OkStatus();
-  const absl::Status synced = active_->Sync();
+  absl::Status synced = active_->Sync();
   if (!synced.ok()) {
     // What the kernel could not write it forgets; go on in a file that has nothing to hide.
     active_.reset();
@@ -244,8 +244,9 @@ bool SegmentSet::IsLast(uint32_t segment) const {
 
 void SegmentSet::CountDead() {
   const std::lock_guard lock(mutex_);
-  for (auto& [number, segment] : segments_) {
-    const auto file = SegmentFile::Open(PathOf(number), SegmentFile::Mode::kRead);
+  for (auto& entry : segments_) {
+    Segment& segment = entry.second;
+    const auto file = SegmentFile::Open(PathOf(entry.first), SegmentFile::Mode::kRead);
     if (!file.ok()) continue;
     const absl::StatusOr<FileSize> size = file->Size();
     // What was given back before is a hole already.
