@@ -132,6 +132,7 @@ std::vector<TextPart> PutTokens(const std::vector<TextPart>& rendered,
                                 const std::vector<Placed>& placed) {
   std::string text;
   std::vector<size_t> ends;  // of each part in `text`
+  ends.reserve(rendered.size());
   for (const TextPart& part : rendered) ends.push_back((text += part.text).size());
   std::vector<TextPart> out;
   size_t at = 0;
