@@ -9,14 +9,13 @@
 
 #include "cli/daemon_set.h"
 #include "cli/http_client.h"
-#include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/config/config.h"
+#include "tests/bench/bench_main.h"
 #include "tests/bench/speed.h"
 #include "tests/engine/local_engine.h"
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
 #include "absl/strings/str_format.h"
 
 ABSL_FLAG(std::string, model_file, "", "GGUF file with a vocabulary.");
@@ -134,9 +133,4 @@ absl::Status Main() {
 }  // namespace
 }  // namespace strata::bench
 
-int main(int argc, char** argv) {
-  absl::ParseCommandLine(argc, argv);
-  const absl::Status status = strata::bench::Main();
-  if (!status.ok()) strata::LogError(status.message());
-  return status.ok() ? 0 : 1;
-}
+int main(int argc, char** argv) { return strata::bench::RunMain(argc, argv, strata::bench::Main); }

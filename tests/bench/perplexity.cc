@@ -15,11 +15,11 @@
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "services/compute/cpu/test_tensors.h"
+#include "tests/bench/bench_main.h"
 #include "tests/bench/speed.h"
 #include "tests/oracle/requantized_model.h"
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
 #include "absl/strings/str_format.h"
 
 ABSL_FLAG(std::string, model, "deploy/demo/strata-demo.gguf", "Model to start from.");
@@ -90,9 +90,4 @@ absl::Status Main() {
 }  // namespace
 }  // namespace strata::bench
 
-int main(int argc, char** argv) {
-  absl::ParseCommandLine(argc, argv);
-  const absl::Status status = strata::bench::Main();
-  if (!status.ok()) strata::LogError(status.message());
-  return status.ok() ? 0 : 1;
-}
+int main(int argc, char** argv) { return strata::bench::RunMain(argc, argv, strata::bench::Main); }

@@ -25,9 +25,9 @@
 #include "services/compute/experts/arena_expert_source.h"
 #include "services/compute/models/registry.h"
 #include "services/expertstore/plane/data_plane.h"
+#include "tests/bench/bench_main.h"
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
 #include "absl/strings/str_format.h"
 
 ABSL_FLAG(std::string, model, "deploy/demo/strata-demo.gguf", "GGUF file.");
@@ -256,8 +256,5 @@ absl::Status Main() {
 }  // namespace strata::compute
 
 int main(int argc, char** argv) {
-  absl::ParseCommandLine(argc, argv);
-  const absl::Status status = strata::compute::Main();
-  if (!status.ok()) std::cerr << status.message() << "\n";
-  return status.ok() ? 0 : 1;
+  return strata::bench::RunMain(argc, argv, strata::compute::Main);
 }

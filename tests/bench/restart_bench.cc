@@ -16,10 +16,10 @@
 #include "common/config/config.h"
 #include "common/rpc/channel.h"
 #include "strata/v1/expertstore.grpc.pb.h"
+#include "tests/bench/bench_main.h"
 #include "tests/bench/speed.h"
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 
@@ -113,9 +113,4 @@ absl::Status Run() {
 }  // namespace
 }  // namespace strata::bench
 
-int main(int argc, char** argv) {
-  absl::ParseCommandLine(argc, argv);
-  const absl::Status status = strata::bench::Run();
-  if (!status.ok()) std::cerr << status.message() << "\n";
-  return status.ok() ? 0 : 1;
-}
+int main(int argc, char** argv) { return strata::bench::RunMain(argc, argv, strata::bench::Run); }

@@ -25,17 +25,16 @@
 
 #include "cli/daemon_set.h"
 #include "cli/http_client.h"
-#include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/config/config.h"
 #include "common/gguf/reader.h"
 #include "common/tokenizer/tokenizer.h"
+#include "tests/bench/bench_main.h"
 #include "tests/bench/speed.h"
 #include "tests/oracle/random_model.h"
 #include "tests/oracle/shared_file.h"
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
@@ -289,9 +288,4 @@ absl::Status Main() {
 }  // namespace
 }  // namespace strata::bench
 
-int main(int argc, char** argv) {
-  absl::ParseCommandLine(argc, argv);
-  const absl::Status status = strata::bench::Main();
-  if (!status.ok()) strata::LogError(status.message());
-  return status.ok() ? 0 : 1;
-}
+int main(int argc, char** argv) { return strata::bench::RunMain(argc, argv, strata::bench::Main); }

@@ -24,18 +24,17 @@
 #include <set>
 #include <thread>
 
-#include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/gguf/expert_geometry.h"
 #include "common/trace/routing_trace.h"
 #include "services/compute/experts/arena_expert_source.h"
 #include "services/expertstore/plane/data_plane.h"
+#include "tests/bench/bench_main.h"
 #include "tests/bench/speed.h"
 #include "tests/engine/local_engine.h"
 #include "tests/oracle/llama_model.h"
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
 #include "absl/strings/str_format.h"
 
 ABSL_FLAG(std::string, engine, "strata", "strata or llama.");
@@ -320,9 +319,4 @@ absl::Status Main() {
 }  // namespace
 }  // namespace strata::bench
 
-int main(int argc, char** argv) {
-  absl::ParseCommandLine(argc, argv);
-  const absl::Status status = strata::bench::Main();
-  if (!status.ok()) strata::LogError(status.message());
-  return status.ok() ? 0 : 1;
-}
+int main(int argc, char** argv) { return strata::bench::RunMain(argc, argv, strata::bench::Main); }

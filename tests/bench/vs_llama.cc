@@ -10,14 +10,13 @@
 
 #include "cli/compute_client.h"
 #include "cli/daemon_set.h"
-#include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/config/config.h"
+#include "tests/bench/bench_main.h"
 #include "tests/bench/speed.h"
 #include "tests/oracle/llama_model.h"
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
 #include "absl/strings/str_format.h"
 
 ABSL_FLAG(std::string, model, "", "GGUF file that both engines know.");
@@ -113,9 +112,4 @@ absl::Status Main() {
 }  // namespace
 }  // namespace strata::bench
 
-int main(int argc, char** argv) {
-  absl::ParseCommandLine(argc, argv);
-  const absl::Status status = strata::bench::Main();
-  if (!status.ok()) strata::LogError(status.message());
-  return status.ok() ? 0 : 1;
-}
+int main(int argc, char** argv) { return strata::bench::RunMain(argc, argv, strata::bench::Main); }
