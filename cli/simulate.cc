@@ -1,13 +1,10 @@
 // `strata simulate`: what a machine would do that is not here.
-#include <algorithm>
 #include <iostream>
 #include <vector>
 
 #include "cli/command.h"
-#include "cli/simulate_routing.h"
-#include "cli/simulate_tiers.h"
+#include "cli/simulate_decoding.h"
 #include "common/base/status.h"
-#include "common/policy/make_policy.h"
 #include "common/trace/routing_trace.h"
 
 #include "absl/flags/flag.h"
@@ -34,93 +31,21 @@ ABSL_FLAG(uint64_t, sim_seed, 1, "simulate: of the generated routing.");
 namespace strata::cli {
 namespace {
 
-constexpr uint32_t kChunkTokens = 512;
-
-policy::Shape ShapeOf(const trace::RoutingTrace& trace, double bytes, double expert_bytes) {
-  policy::Shape shape;
-  const uint64_t all = uint64_t{trace.layers} * trace.experts;
-  for (uint32_t e = 0; e < all; ++e) shape.layer.push_back(e / trace.experts);
-  shape.size_class.assign(all, 0);
-  shape.class_slots = {
-      static_cast<uint32_t>(std::min(static_cast<double>(all), bytes / expert_bytes))};
-  shape.used_per_layer = trace.used;
-  return shape;
-}
-
-// One prompt, read in chunks, and the answer to it.
-trace::RoutingTrace Generate(const SimulatedModel& model) {
-  trace::RoutingTrace trace{model.layers, model.experts, model.used, {}};
-  RoutingGenerator generator(model, absl::GetFlag(FLAGS_sim_seed));
-  std::vector<uint32_t> counts(model.experts);
-  const uint32_t prompt = absl::GetFlag(FLAGS_sim_prompt);
-  for (uint32_t begin = 0; begin < prompt; begin += kChunkTokens) {
-    std::vector<std::vector<uint32_t>> chunk(model.layers, std::vector<uint32_t>(model.experts));
-    for (uint32_t t = begin; t < std::min(prompt, begin + kChunkTokens); ++t) {
-      const auto& token = generator.Next();
-      for (uint32_t layer = 0; layer < model.layers; ++layer) {
-        for (const uint32_t e : token[layer]) ++chunk[layer][e];
-      }
-    }
-    for (uint32_t layer = 0; layer < model.layers; ++layer) {
-      trace::Batch batch{true, layer, {}};
-      for (uint32_t e = 0; e < model.experts; ++e) {
-        if (chunk[layer][e] > 0) batch.uses.push_back({e, chunk[layer][e]});
-      }
-      trace.batches.push_back(std::move(batch));
-    }
-  }
-  for (uint32_t t = 0; t < absl::GetFlag(FLAGS_sim_tokens); ++t) {
-    const auto& token = generator.Next();
-    for (uint32_t layer = 0; layer < model.layers; ++layer) {
-      trace::Batch batch{false, layer, {}};
-      for (const uint32_t e : token[layer]) batch.uses.push_back({e, 1});
-      trace.batches.push_back(std::move(batch));
-    }
-  }
-  return trace;
-}
-
 // A row of the table: what decoding after the warm-up would be.
 absl::Status PrintRow(const trace::RoutingTrace& trace, const SimulatedModel& sizes,
                       const SimulatedMachine& machine, double ram_bytes, double device_bytes,
                       uint32_t warmup) {
-  const policy::Shape ram = ShapeOf(trace, ram_bytes, sizes.expert_bytes);
-  const std::string& policy = absl::GetFlag(FLAGS_policy);
-  STRATA_ASSIGN_OR_RETURN(
-      TierSimulation tiers,
-      TierSimulation::Create(ram, ShapeOf(trace, device_bytes, sizes.expert_bytes), policy));
-  tiers.Fill();
-  TokenClock clock(machine, sizes.expert_bytes, sizes.dense_bytes / trace.layers);
-  TierCounts sum;
-  uint32_t tokens = 0;
-  uint32_t last_layer = UINT32_MAX;  // of the decoding record before
-  std::vector<trace::Use> uses;
-  for (const trace::Batch& batch : trace.batches) {
-    uses = batch.uses;
-    for (trace::Use& use : uses) use.expert += batch.layer * trace.experts;
-    const TierCounts counts = tiers.Run(batch.prompt, uses);
-    if (batch.prompt) continue;
-    if (last_layer == UINT32_MAX || batch.layer <= last_layer) {
-      if (tokens++ > warmup) clock.EndToken();
-    }
-    last_layer = batch.layer;
-    if (tokens <= warmup) continue;
-    clock.Layer(counts);
-    sum.device += counts.device;
-    sum.ram += counts.ram;
-    sum.drive += counts.drive;
-  }
-  if (tokens <= warmup) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the routing has ", tokens, " generated tokens, --sim_warmup leaves out ", warmup));
-  }
-  clock.EndToken();
+  STRATA_ASSIGN_OR_RETURN(const SimulatedDecoding decoding,
+                          SimulateDecoding(trace, sizes, machine, ram_bytes, device_bytes,
+                                           absl::GetFlag(FLAGS_policy), warmup));
+  const TierCounts& found = decoding.found;
+  const TokenClock& clock = decoding.clock;
   const auto share = [&](uint64_t count) {
-    return 100.0 * static_cast<double>(count) / static_cast<double>(sum.all());
+    return 100.0 * static_cast<double>(count) / static_cast<double>(found.all());
   };
   std::cout << absl::StreamFormat(
       "| %.0f | %s | %.1f %% | %.1f %% | %.1f %% | %.1f | %.1f | %.2f | %.2f |\n", ram_bytes / 1e9,
-      A(policy::Choose(policy, ram)), share(sum.device), share(sum.ram), share(sum.drive),
+      decoding.policy, share(found.device), share(found.ram), share(found.drive),
       clock.drive_bytes_per_token() / 1e6, 1e3 * clock.stall_per_token(),
       1 / clock.seconds_per_token(), 1 / clock.least_seconds_per_token());
   return absl::OkStatus();
@@ -140,7 +65,9 @@ absl::Status Simulate(std::span<const std::string> arguments) {
   if (absl::GetFlag(FLAGS_expert_mb) > 0) sizes.expert_bytes = 1e6 * absl::GetFlag(FLAGS_expert_mb);
   trace::RoutingTrace trace;
   if (arguments.empty()) {
-    trace = Generate(sizes);
+    trace =
+        GenerateRouting(sizes, {absl::GetFlag(FLAGS_sim_prompt), absl::GetFlag(FLAGS_sim_tokens)},
+                        absl::GetFlag(FLAGS_sim_seed));
   } else {
     STRATA_ASSIGN_OR_RETURN(trace, trace::ReadFile(arguments[0]));
   }

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "common/base/checked.h"
+#include "common/base/drive_rate.h"
 #include "common/base/memory_map.h"
 #include "common/base/status.h"
 #include "common/base/unique_fd.h"
@@ -44,6 +45,20 @@ TEST(MemoryMap, ReadsAFileAndNamesAMissingOne) {
   EXPECT_EQ(static_cast<char>(map->data()[4]), 'o');
   EXPECT_EQ(MemoryMap::ReadFile(path, 6).status().code(), absl::StatusCode::kOutOfRange);
   const auto missing = MemoryMap::ReadFile(path + ".none");
+  EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_NE(missing.status().message().find(path + ".none"), absl::string_view::npos);
+}
+
+TEST(DriveRate, TimesAFileAndNamesWhatCannotBe) {
+  const std::string path = testing::TempDir() + "drive_rate_test";
+  std::ofstream(path) << std::string(100, 'x');
+  const auto small = MeasureDriveRate(path);
+  EXPECT_EQ(small.status().code(), absl::StatusCode::kFailedPrecondition);
+  std::ofstream(path) << std::string(3 << 20, 'x');
+  const auto rate = MeasureDriveRate(path);
+  ASSERT_TRUE(rate.ok()) << rate.status();
+  EXPECT_GT(*rate, 0);
+  const auto missing = MeasureDriveRate(path + ".none");
   EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
   EXPECT_NE(missing.status().message().find(path + ".none"), absl::string_view::npos);
 }

@@ -198,7 +198,9 @@ void AppendRow(std::string& out, std::string_view name, uint64_t bytes, std::str
 }
 
 // Who would get which part of the memory, and what comes of it.
-void AppendPlan(std::string& out, const ModelCost& cost, const MachineMemory& memory) {
+void AppendPlan(std::string& out, const ModelCost& cost, const ExpertGeometry& geometry,
+                const DescribeOptions& options) {
+  const MachineMemory& memory = options.memory;
   absl::StrAppend(&out, "This machine: ", Bytes(memory.available), " of ", Bytes(memory.total),
                   " RAM available. ");
   const uint64_t kv = cost.kv_bytes_per_token.value_or(0);
@@ -238,12 +240,15 @@ void AppendPlan(std::string& out, const ModelCost& cost, const MachineMemory& me
                           "drive when used.\n",
                           100 * share, Bytes(rest), Bytes(cost.expert_bytes));
   }
-  if (memory.read_rate <= 0) return;
-  absl::StrAppendFormat(
-      &out, "Memory delivers %.1f GB/s here: %s at most %.1f tokens per second%s.\n",
-      memory.read_rate / 1e9, share < 1 ? "with all experts in memory" : "that is",
-      memory.read_rate / static_cast<double>(std::max<uint64_t>(1, cost.bytes_per_token())),
-      share < 1 ? "; what the drive takes from that depends on the routing (strata simulate)" : "");
+  if (memory.read_rate > 0) {
+    absl::StrAppendFormat(
+        &out, "Memory delivers %.1f GB/s here: %s at most %.1f tokens per second.\n",
+        memory.read_rate / 1e9, share < 1 ? "with all experts in memory" : "that is",
+        memory.read_rate / static_cast<double>(std::max<uint64_t>(1, cost.bytes_per_token())));
+  }
+  if (share < 1 && options.expected_speed) {
+    absl::StrAppend(&out, options.expected_speed(cost, geometry, experts), "\n");
+  }
 }
 
 }  // namespace
@@ -270,7 +275,7 @@ std::string Describe(const Model& model, const DescribeOptions& options) {
     return out;
   }
   AppendCost(out, *cost);
-  AppendPlan(out, *cost, options.memory);
+  AppendPlan(out, *cost, *geometry, options);
   return out;
 }
 

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
+#include "common/gguf/expert_geometry.h"
+#include "common/gguf/model_cost.h"
 #include "common/gguf/reader.h"
 
 namespace strata::gguf {
@@ -18,6 +21,11 @@ struct MachineMemory {
 struct DescribeOptions {
   MachineMemory memory;
   bool every_tensor = false;  // a line for each tensor instead of one for each type
+  // What to expect, in a line, when only `arena_bytes` of the experts are in memory. Empty:
+  // unknown.
+  std::function<std::string(const ModelCost& cost, const ExpertGeometry& geometry,
+                            uint64_t arena_bytes)>
+      expected_speed = {};
 };
 
 // Several lines, ending in a newline: what the file is, its metadata (long values abbreviated), its

@@ -174,6 +174,18 @@ TEST(DescribeTest, TellsHowTheModelFits) {
   EXPECT_THAT(text(2 * kGiB), Not(HasSubstr("tokens per second")));
   EXPECT_THAT(Describe(*model, {{64 * kGiB, base + 4 * kExpertBytes, 1e9}, false}),
               HasSubstr("tokens per second"));
+  // Only where a part of the experts is in memory there is something to estimate.
+  uint64_t asked = 0;
+  DescribeOptions options;
+  options.expected_speed = [&](const ModelCost&, const ExpertGeometry&, uint64_t arena_bytes) {
+    asked = arena_bytes;
+    return std::string("fast enough");
+  };
+  options.memory = {64 * kGiB, 20 * kGiB};
+  EXPECT_THAT(Describe(*model, options), Not(HasSubstr("fast enough")));
+  options.memory.available = base + 4 * kExpertBytes;
+  EXPECT_THAT(Describe(*model, options), HasSubstr("fast enough"));
+  EXPECT_EQ(asked, 4 * kExpertBytes);
   EXPECT_THAT(text(2 * kGiB, true), AllOf(HasSubstr("blk.0.attn_k.weight"), HasSubstr("64 x 16")));
 }
 
