@@ -1,5 +1,8 @@
 #include "cli/http_client.h"
 
+#include <chrono>
+#include <thread>
+
 #include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -7,6 +10,8 @@
 #include <boost/beast/http.hpp>
 
 #include "common/base/status.h"
+
+#include "absl/strings/str_cat.h"
 
 namespace strata::cli {
 namespace {
@@ -73,6 +78,20 @@ absl::StatusOr<HttpResponse> HttpGet(const std::string& address, const std::stri
   http::read(socket, buffer, response, error);
   if (error) return Failure(address, error);
   return HttpResponse{static_cast<int>(response.result_int()), std::move(response.body())};
+}
+
+bool IsHealthy(const std::string& address) {
+  const absl::StatusOr<HttpResponse> health = HttpGet(address, "/health");
+  return health.ok() && health->status == 200;
+}
+
+absl::Status AwaitHealthy(const std::string& address) {
+  for (int i = 0; i < 1200; ++i) {
+    if (IsHealthy(address)) return absl::OkStatus();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  return absl::DeadlineExceededError(
+      absl::StrCat("the gateway at ", address, " does not become healthy"));
 }
 
 absl::StatusOr<HttpResponse> HttpPostStream(const std::string& address, const std::string& path,

@@ -24,10 +24,7 @@ absl::Status Run(std::span<const std::string> arguments) {
   std::cerr << "strata: model " << config.model() << "\n";
   Supervisor supervisor(std::move(daemons));
   Supervisor::Options options;
-  options.ready = [&] {
-    const absl::StatusOr<HttpResponse> health = HttpGet(address, "/health");
-    return health.ok() && health->status == 200;
-  };
+  options.ready = [&] { return IsHealthy(address); };
   options.on_ready = [&] {
     std::cerr << "strata: ready at http://" << address << "/v1 (Ctrl-C stops)\n";
   };

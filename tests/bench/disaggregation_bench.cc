@@ -3,7 +3,6 @@
 //
 //   disaggregation_bench --model_file=FILE [--generate=128] [--pairs=7]
 #include <iostream>
-#include <thread>
 
 #include <boost/json.hpp>
 
@@ -88,15 +87,6 @@ absl::StatusOr<double> ThroughDaemons(const std::vector<uint32_t>& prompt) {
   return clock.TokensPerSecond();
 }
 
-absl::Status AwaitGateway() {
-  for (int i = 0; i < 1200; ++i) {
-    const auto health = cli::HttpGet(kAddress, "/health");
-    if (health.ok() && health->status == 200) return absl::OkStatus();
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-  return absl::DeadlineExceededError("the gateway does not become healthy");
-}
-
 absl::Status Main() {
   v1::Config config;
   config.set_model(absl::GetFlag(FLAGS_model_file));
@@ -110,7 +100,7 @@ absl::Status Main() {
   STRATA_ASSIGN_OR_RETURN(
       const cli::PrivateDaemons daemons,
       cli::PrivateDaemons::Start(config, {"expertstore", "kvstore", "compute", "gateway"}));
-  STRATA_RETURN_IF_ERROR(AwaitGateway());
+  STRATA_RETURN_IF_ERROR(cli::AwaitHealthy(kAddress));
   STRATA_ASSIGN_OR_RETURN(const auto runtime, compute::OpenLocal(config.model(), config.compute()));
   const std::vector<uint32_t> prompt =
       PromptTokens(config.model(), static_cast<uint32_t>(runtime->model().info().vocab_size), 32);

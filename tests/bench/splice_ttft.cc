@@ -124,15 +124,6 @@ absl::StatusOr<Reading> Read(const std::string& prompt, const char* splice) {
   return reading;
 }
 
-absl::Status AwaitGateway() {
-  for (int i = 0; i < 1200; ++i) {
-    const auto health = cli::HttpGet(kAddress, "/health");
-    if (health.ok() && health->status == 200) return absl::OkStatus();
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-  return absl::DeadlineExceededError("the gateway does not become healthy");
-}
-
 // Saving goes on behind the answer: waits until nothing new was stored for a while.
 absl::Status AwaitSaved() {
   for (int quiet = 0, last = -1; quiet < 3;) {
@@ -243,7 +234,7 @@ absl::Status Main() {
   {
     STRATA_ASSIGN_OR_RETURN(const cli::PrivateDaemons daemons,
                             cli::PrivateDaemons::Start(config, all));
-    STRATA_RETURN_IF_ERROR(AwaitGateway());
+    STRATA_RETURN_IF_ERROR(cli::AwaitHealthy(kAddress));
     STRATA_RETURN_IF_ERROR(Read("A short text that warms up everything.", "off").status());
     const double store = ProcessorSeconds("strata-kvstore");
     const double compute = ProcessorSeconds("strata-compute");
@@ -269,7 +260,7 @@ absl::Status Main() {
   for (uint32_t i = 0; i < absl::GetFlag(FLAGS_rounds) + 2; ++i) {
     STRATA_ASSIGN_OR_RETURN(const cli::PrivateDaemons daemons,
                             cli::PrivateDaemons::Start(config, all));
-    STRATA_RETURN_IF_ERROR(AwaitGateway());
+    STRATA_RETURN_IF_ERROR(cli::AwaitHealthy(kAddress));
     STRATA_RETURN_IF_ERROR(Read("A short text that warms up everything.", "off").status());
     STRATA_ASSIGN_OR_RETURN(const Reading reading, Read(text, "off"));
     again.push_back(reading);

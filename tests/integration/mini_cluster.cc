@@ -115,12 +115,9 @@ std::string MiniCluster::Log() const {
 
 absl::Status MiniCluster::AwaitHealthy() {
   const bool healthy = Await([&] {
-    const auto response = cli::HttpGet(address_, "/health");
-    return (response.ok() && response->status == 200) ||
-           waitpid(supervisor_, nullptr, WNOHANG) == supervisor_;
+    return cli::IsHealthy(address_) || waitpid(supervisor_, nullptr, WNOHANG) == supervisor_;
   });
-  const auto response = cli::HttpGet(address_, "/health");
-  if (healthy && response.ok() && response->status == 200) return absl::OkStatus();
+  if (healthy && cli::IsHealthy(address_)) return absl::OkStatus();
   return absl::DeadlineExceededError(absl::StrCat("the daemons are not healthy:\n", Log()));
 }
 
