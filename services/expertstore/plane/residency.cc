@@ -241,15 +241,14 @@ bool Residency::Resize() {
     SizeClass& size_class = classes_[c];
     if (size_class.slots == size_class.allowed) continue;
     more |= size_class.slots > size_class.allowed
-                ? Shrink(size_class, &budget)
+                ? Shrink(size_class, plan_.classes[c].slot_bytes, &budget)
                 : Grow(size_class, plan_.classes[c].slot_bytes, &budget);
     table_.SetUsableSlots(usable_slots());
   }
   return more;
 }
 
-bool Residency::Shrink(SizeClass& size_class, uint64_t* budget) {
-  const uint64_t slot_bytes = plan_.classes[map_.place(size_class.layers[0]).size_class].slot_bytes;
+bool Residency::Shrink(SizeClass& size_class, uint64_t slot_bytes, uint64_t* budget) {
   const auto release_free = [&] {
     while (size_class.slots > size_class.allowed && !size_class.free_slots.empty() && *budget > 0) {
       const uint32_t slot = size_class.free_slots.back();

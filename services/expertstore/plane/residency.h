@@ -137,7 +137,7 @@ class Residency {
   void FreeDrained();
   // Towards the allowed number of slots, a limited step. True: there is more to do at once.
   bool Resize();
-  bool Shrink(SizeClass& size_class, uint64_t* budget);
+  bool Shrink(SizeClass& size_class, uint64_t slot_bytes, uint64_t* budget);
   bool Grow(SizeClass& size_class, uint64_t slot_bytes, uint64_t* budget);
   void StartDraining(uint32_t expert);
   void StartQueued(shm::Priority priority);
