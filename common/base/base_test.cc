@@ -1,5 +1,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <fstream>
@@ -47,6 +49,18 @@ TEST(MemoryMap, ReadsAFileAndNamesAMissingOne) {
   const auto missing = MemoryMap::ReadFile(path + ".none");
   EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
   EXPECT_NE(missing.status().message().find(path + ".none"), absl::string_view::npos);
+}
+
+TEST(MemoryMap, PutsWhatIsLargeWhereHugePagesFit) {
+  constexpr size_t kHuge = size_t{2} << 20;
+  const UniqueFd fd(memfd_create("memory_map_test", MFD_CLOEXEC));
+  ASSERT_EQ(ftruncate(fd.get(), 2 * kHuge), 0);
+  for (const size_t size : {kHuge, kHuge + 4097, 2 * kHuge}) {
+    const MemoryMap shared = MemoryMap::Shared(fd.get(), size, /*writable=*/true).value();
+    const MemoryMap own = MemoryMap::Anonymous(size, /*huge=*/true).value();
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(shared.data()) % kHuge, 0u);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(own.data()) % kHuge, 0u);
+  }
 }
 
 TEST(DriveRate, TimesAFileAndNamesWhatCannotBe) {

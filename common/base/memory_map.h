@@ -19,7 +19,8 @@ class MemoryMap {
   // A file's first `size` bytes, shared with every other reader of it. size = 0 maps the whole
   // file.
   static absl::StatusOr<MemoryMap> ReadFile(const std::string& path, size_t size = 0);
-  // A descriptor (memfd, file), read-only or writable, shared.
+  // A descriptor (memfd, file), read-only or writable, shared; from 2 MiB on at a multiple of that,
+  // so that huge pages of it are mapped as such.
   static absl::StatusOr<MemoryMap> Shared(int fd, size_t size, bool writable);
   // Zeroed private memory; asks for transparent huge pages when `huge`.
   static absl::StatusOr<MemoryMap> Anonymous(size_t size, bool huge);

@@ -20,9 +20,11 @@ namespace strata::expertstore {
 namespace {
 
 constexpr uint64_t kHuge = 2 << 20;
+constexpr uint64_t kSmall = 4096;
 constexpr uint64_t kPieceLimit = 1ull << 30;
 // MADV_POPULATE_WRITE, since Linux 5.14; Debian's older libc headers lack the name.
 constexpr int kPopulateWrite = 23;
+constexpr int kCollapse = 25;  // MADV_COLLAPSE, since Linux 6.1
 
 uint64_t ReservedHugeBytes() {
   std::ifstream in("/proc/meminfo");
@@ -56,6 +58,29 @@ uint64_t Populate(MemoryMap& map, uint64_t from, uint64_t to) {
   return to;
 }
 
+// As Populate for the whole of `map`, in huge pages as far as there are any; counts their bytes.
+//
+// What becomes of advice (MADV_HUGEPAGE) for a memfd is up to shmem_enabled in
+// /sys/kernel/mm/transparent_hugepage, which says "never" unless somebody changed it. Pages of 4
+// KiB would cost a third of the read bandwidth. Collapsing works whatever it says, except "deny".
+uint64_t PopulateHuge(MemoryMap& map, uint64_t* huge_bytes) {
+  bool collapse = true;
+  for (uint64_t at = 0; at < map.size(); at += kHuge) {
+    // Only where there is a page already can pages be collapsed.
+    uint64_t got = Populate(map, at, at + kSmall);
+    if (got == at + kSmall && collapse) {
+      if (madvise(map.data() + at, kHuge, kCollapse) == 0) {
+        *huge_bytes += kHuge;
+      } else {
+        collapse = errno == EAGAIN || errno == EBUSY;  // this one page; else no page will do
+      }
+    }
+    if (got == at + kSmall) got = Populate(map, at, at + kHuge);
+    if (got != at + kHuge) return got;
+  }
+  return map.size();
+}
+
 }  // namespace
 
 absl::StatusOr<Arena> Arena::Create(uint64_t bytes, uint64_t least) {
@@ -66,7 +91,7 @@ absl::StatusOr<Arena> Arena::Create(uint64_t bytes, uint64_t least) {
     if (memory.ok() && Populate(memory->map, 0, bytes) == bytes) {
       arena.fd_ = std::move(memory->fd);
       arena.map_ = std::move(memory->map);
-      arena.huge_ = true;
+      arena.huge_bytes_ = bytes;
       arena.page_bytes_ = kHuge;
       return arena;
     }
@@ -76,9 +101,10 @@ absl::StatusOr<Arena> Arena::Create(uint64_t bytes, uint64_t least) {
     {
       absl::StatusOr<Memory> memory = Reserve(size, /*huge_tlb=*/false);
       if (memory.ok()) {
-        // Advice, heeded where /sys/kernel/mm/transparent_hugepage/shmem_enabled allows it.
-        arena.huge_ = madvise(memory->map.data(), size, MADV_HUGEPAGE) == 0;
-        got = Populate(memory->map, 0, size);
+        // Advice: it spares the collapsing where it is heeded.
+        madvise(memory->map.data(), size, MADV_HUGEPAGE);
+        arena.huge_bytes_ = 0;
+        got = PopulateHuge(memory->map, &arena.huge_bytes_);
         if (got == size) {
           arena.fd_ = std::move(memory->fd);
           arena.map_ = std::move(memory->map);

@@ -39,14 +39,15 @@ class Arena {
   std::byte* data() { return map_.data(); }
   uint64_t size() const { return map_.size(); }
   int client_fd() const { return client_fd_.valid() ? client_fd_.get() : fd_.get(); }
-  bool huge_pages() const { return huge_; }
+  // How much of it was in huge pages when it was made.
+  uint64_t huge_bytes() const { return huge_bytes_; }
 
  private:
   Arena() = default;
   UniqueFd fd_;
   UniqueFd client_fd_;
   MemoryMap map_;
-  bool huge_ = false;
+  uint64_t huge_bytes_ = 0;
   uint64_t page_bytes_ = 4096;
 };
 

@@ -164,6 +164,20 @@ TEST(Arena, IsSealedAndAllThere) {
   EXPECT_EQ(arena.held_bytes(), arena.size());
 }
 
+// What it says of huge pages is what the kernel says of the mapping.
+TEST(Arena, CountsItsHugePages) {
+  const Arena arena = Arena::Create(8 << 20, 1 << 20).value();
+  if (arena.page_bytes() != 4096) GTEST_SKIP() << "the system has reserved huge pages";
+  std::ifstream maps("/proc/self/smaps");
+  uint64_t mapped = 0;
+  bool inside = false;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find('-') < line.find(' ')) inside = line.find("strata-arena") != std::string::npos;
+    if (inside && line.starts_with("ShmemPmdMapped:")) mapped += std::stoull(line.substr(15)) << 10;
+  }
+  EXPECT_EQ(arena.huge_bytes(), mapped);
+}
+
 TEST(Arena, GivesPagesBackAndTakesThemAgain) {
   Arena arena = Arena::Create(8 << 20, 1 << 20).value();
   ASSERT_TRUE(arena.SealFor(true).ok());

@@ -129,7 +129,7 @@ absl::Status DataPlane::Start(const EngineFactory& engine) {
   STRATA_RETURN_IF_ERROR(Watch(listener_.get(), Event(kListener)));
   LogInfo(
       "expert arena: ", plan_.slots, " slots for ", plan_.experts, " experts, ", arena_.size(),
-      " bytes", arena_.huge_pages() ? " (huge pages asked for)" : "", "; policy: ", policy_name_,
+      " bytes (", arena_.huge_bytes(), " in huge pages); policy: ", policy_name_,
       "; reads: ", options_.packs.empty() ? "the model" : "packs",
       map_.copies() > 1 ? absl::StrCat(" on ", map_.copies(), " drives") : "", ", ",
       engine_->name(),
@@ -335,7 +335,7 @@ DataPlaneStatus DataPlane::StatusNow() const {
       std::count_if(clients_.begin(), clients_.end(), [](const auto& c) { return c.has_value(); }));
   status.direct_io = files_.all_direct(map_.copied_files());
   status.sealed = options_.sealed;
-  status.huge_pages = arena_.huge_pages();
+  status.huge_pages = arena_.huge_bytes() == arena_.size();
   status.copies = map_.copies();
   status.packed = !options_.packs.empty();
   status.engine = engine_->name();
