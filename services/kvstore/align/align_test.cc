@@ -160,6 +160,27 @@ TEST(Align, NothingMovesWithoutLinesOrWhenShort) {
   EXPECT_TRUE(Align(corpus.seeds(), corpus, {}, 0, LineStarts(longer), {}).empty());
 }
 
+TEST(Align, NothingMovesWhenAllOfItIsLittle) {
+  std::mt19937 random(6);
+  std::vector<Text> lines = Lines(random, 40, [] { return 15; });
+  TestCorpus corpus;
+  corpus.Save(Join(lines));
+  lines[8] = Line(random, 20);  // two runs: 128 tokens before it, most of the rest behind it
+  const Text prompt = Join(std::span(lines).first(20));
+  const auto move = [&](uint32_t min_moved) {
+    uint32_t moved = 0;
+    for (const MovedRun& run :
+         Align(corpus.seeds(), corpus, prompt, 0, LineStarts(prompt), {.min_moved = min_moved})) {
+      moved += run.tokens;
+    }
+    return moved;
+  };
+  const uint32_t all = move(0);
+  EXPECT_GT(all, 250u);
+  EXPECT_EQ(move(all), all);
+  EXPECT_EQ(move(all + 1), 0u);
+}
+
 TEST(Align, TheLastTokenIsRead) {
   std::mt19937 random(3);
   const std::vector<Text> lines = Lines(random, 40, [] { return 15; });

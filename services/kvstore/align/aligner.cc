@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -13,6 +14,9 @@ constexpr uint32_t kGram = SeedIndex::kGram;
 // more is found where this one ends.
 constexpr uint32_t kLongEnough = 1024;
 constexpr uint32_t kShort = 96;
+// Copies that reach no further than those before: probably it is the prompt that is new there. What
+// another copy has more is found where these end.
+constexpr int kAlike = 2;
 
 // prompt[first, last) equals stored text. Backwards that text is unique (every block has one
 // parent), so its end says where all of it lies.
@@ -68,6 +72,7 @@ class Finder {
   // that moves least counts: rows turned by a small angle lose least.
   Candidates Look(uint32_t at, uint32_t covered) const {
     Candidates found;
+    int alike = 0;  // places in a row that changed nothing
     const auto less = [](const Match& a, const Match& b) {
       return std::abs(a.shift()) < std::abs(b.shift());
     };
@@ -77,12 +82,14 @@ class Finder {
       if (match.last < at + kGram || match.last <= covered) continue;
       match.first = ExtendBackwards(at, *place);
       std::optional<Match>& far = found.furthest;
+      std::optional<Match>& early = found.earliest;
+      const bool longer = !far || match.last > far->last || match.first < early->first;
       if (!far || match.last > far->last || (match.last == far->last && less(match, *far))) {
         far = match;
       }
-      std::optional<Match>& early = found.earliest;
       if (!early || match.first < early->first) early = match;
-      if (match.last - at >= kLongEnough) break;
+      alike = longer ? 0 : alike + 1;
+      if (match.last - at >= kLongEnough || alike == kAlike) break;
     }
     return found;
   }
@@ -181,13 +188,22 @@ class Chooser {
   void Run(Use use) {
     std::vector<Step> steps(borders_.size());
     std::vector<Reach> reach(matches_.size());
-    size_t open = 0;  // matches before this one end before the border; they are sorted by end
+    std::vector<size_t> by_first(matches_.size());
+    std::iota(by_first.begin(), by_first.end(), size_t{0});
+    std::sort(by_first.begin(), by_first.end(), [&](size_t a, size_t b) {
+      return std::pair(matches_[a].first, a) < std::pair(matches_[b].first, b);
+    });
+    auto next = by_first.begin();
+    std::vector<size_t> open;  // the matches around the border, ascending
     for (size_t j = 1; j < borders_.size(); ++j) {
       steps[j] = {steps[j - 1].cost + borders_[j] - borders_[j - 1], j - 1, nullptr};
-      while (open < matches_.size() && matches_[open].last < borders_[j]) ++open;
-      for (size_t m = open; m < matches_.size(); ++m) {
+      std::erase_if(open, [&](size_t m) { return matches_[m].last < borders_[j]; });
+      for (; next != by_first.end() && matches_[*next].first < borders_[j]; ++next) {
+        if (matches_[*next].last < borders_[j]) continue;
+        open.insert(std::lower_bound(open.begin(), open.end(), *next), *next);
+      }
+      for (const size_t m : open) {
         const Match& match = matches_[m];
-        if (match.first >= borders_[j]) continue;
         Advance(match, j, steps, reach[m]);
         if (!reach[m].any) continue;
         const uint64_t tail = borders_[j] - Down(borders_[j]);
@@ -254,10 +270,13 @@ std::vector<MovedRun> Align(const SeedIndex& seeds, const Corpus& corpus,
   const std::vector<Match> matches = Finder(seeds, corpus, prompt, known).Run();
   if (matches.empty()) return runs;
   const auto limit = static_cast<uint32_t>(prompt.size() - 1);
+  uint64_t moved = 0;
   Chooser(matches, known, limit, line_starts, options)
       .Run([&](const Match& match, uint32_t first, uint32_t last) {
         runs.push_back(TakeRun(corpus, match, first, last));
+        moved += runs.back().tokens;
       });
+  if (moved < options.min_moved) runs.clear();
   return runs;
 }
 

@@ -28,6 +28,8 @@ struct AlignOptions {
   uint32_t stride = 1;
   // What moving a run costs, in tokens read: its first tokens are usually read again.
   uint32_t run_cost = 16;
+  // Runs that have fewer tokens than this together are not moved at all.
+  uint32_t min_moved = 0;
 };
 
 struct MovedRun {
