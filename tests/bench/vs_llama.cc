@@ -2,16 +2,21 @@
 //
 //   vs_llama --model=FILE [--threads=2] [--prompt=512] [--generate=64] [--pairs=5]
 //
-// Prints both speeds and their ratio (median of the pairs). Each runs as its users run it: Strata
-// as daemons (compute and its stores; the speeds are those that its responses report), llama.cpp
-// with F16 K/V, flash attention, repacked weights, the CPU library it chooses itself for this
-// processor.
+// Prints both speeds and their ratio (median of the pairs), and what generation reads of the
+// weights, also as a share of the bandwidth that was measured before and after. Each runs as its
+// users run it: Strata as daemons (compute and its stores; the speeds are those that its responses
+// report), llama.cpp with F16 K/V, flash attention, repacked weights, the CPU library it chooses
+// itself for this processor.
+#include <algorithm>
 #include <iostream>
 
 #include "cli/compute_client.h"
 #include "cli/daemon_set.h"
+#include "common/base/read_bandwidth.h"
 #include "common/base/status.h"
 #include "common/config/config.h"
+#include "common/gguf/expert_geometry.h"
+#include "common/gguf/model_cost.h"
 #include "tests/bench/bench_main.h"
 #include "tests/bench/speed.h"
 #include "tests/oracle/llama_model.h"
@@ -57,6 +62,13 @@ absl::StatusOr<Speed> RunLlama(oracle::LlamaModel& llama, const std::vector<uint
   return speed;
 }
 
+absl::StatusOr<double> BytesPerToken(const std::string& path) {
+  STRATA_ASSIGN_OR_RETURN(const auto model, gguf::Model::Open(path));
+  STRATA_ASSIGN_OR_RETURN(const auto geometry, gguf::ReadExpertGeometry(*model));
+  STRATA_ASSIGN_OR_RETURN(const gguf::ModelCost cost, gguf::EstimateCost(*model, geometry));
+  return static_cast<double>(cost.bytes_per_token());
+}
+
 absl::Status Main() {
   const std::string path = absl::GetFlag(FLAGS_model);
   if (oracle::LlamaLibrary::Get() == nullptr) {
@@ -64,6 +76,8 @@ absl::Status Main() {
   }
   const int threads = absl::GetFlag(FLAGS_threads);
   const uint32_t context = absl::GetFlag(FLAGS_prompt) + absl::GetFlag(FLAGS_generate) + 64;
+  STRATA_ASSIGN_OR_RETURN(const double bytes, BytesPerToken(path));
+  STRATA_ASSIGN_OR_RETURN(const double before, MeasureReadBandwidth(threads));
   v1::Config config;
   config.set_model(path);
   STRATA_ASSIGN_OR_RETURN(const cli::RuntimeFolder folder, cli::RuntimeFolder::Create());
@@ -101,11 +115,20 @@ absl::Status Main() {
     theirs[0].push_back(peer.prompt);
     theirs[1].push_back(peer.generation);
   }
+  STRATA_ASSIGN_OR_RETURN(const double after, MeasureReadBandwidth(threads));
+  const double bandwidth = std::max(before, after);
+  const double reads = Median(ours[1]) * bytes;
+  const double peer_reads = Median(theirs[1]) * bytes;
   std::cout << "| test | strata tok/s | llama.cpp tok/s | ratio |\n|---|---|---|---|\n"
             << absl::StreamFormat("| pp%d | %.1f | %.1f | %.2f |\n", prompt.size(), Median(ours[0]),
                                   Median(theirs[0]), Median(prompt_ratios))
             << absl::StreamFormat("| tg%d | %.2f | %.2f | %.2f |\n", absl::GetFlag(FLAGS_generate),
-                                  Median(ours[1]), Median(theirs[1]), Median(generation_ratios));
+                                  Median(ours[1]), Median(theirs[1]), Median(generation_ratios))
+            << absl::StreamFormat(
+                   "\n%.1f MB of weights a token: %.1f and %.1f GB/s, %.0f %% and %.0f %% of %.1f "
+                   "GB/s\n",
+                   bytes / 1e6, reads / 1e9, peer_reads / 1e9, 100 * reads / bandwidth,
+                   100 * peer_reads / bandwidth, bandwidth / 1e9);
   return absl::OkStatus();
 }
 
