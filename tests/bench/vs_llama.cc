@@ -126,9 +126,9 @@ absl::Status Main() {
                                   Median(ours[1]), Median(theirs[1]), Median(generation_ratios))
             << absl::StreamFormat(
                    "\n%.1f MB of weights a token: %.1f and %.1f GB/s, %.0f %% and %.0f %% of %.1f "
-                   "GB/s\n",
+                   "GB/s (before: %.1f, after: %.1f)\n",
                    bytes / 1e6, reads / 1e9, peer_reads / 1e9, 100 * reads / bandwidth,
-                   100 * peer_reads / bandwidth, bandwidth / 1e9);
+                   100 * peer_reads / bandwidth, bandwidth / 1e9, before / 1e9, after / 1e9);
   return absl::OkStatus();
 }
 

@@ -3,7 +3,8 @@
 // Keys are visited in blocks of kKeys tokens aligned to position 0, in ascending order, whatever
 // the page size and whichever rows share the tile; a query row skips the blocks it does not see. So
 // the order of every sum is a function of the row's own position and window alone. A block of K and
-// V is gathered (and converted to float) once for all query rows and heads of the tile.
+// V is gathered (and converted to float) once for all query rows and heads of the tile; for few of
+// them, V is converted as it is used instead: what is written has to fit the first-level cache.
 //
 // For a query with running maximum m, sum l and weighted values a, a block with scores s_j does
 //   m' = max(m, max_j s_j),  c = exp(m - m'),  p_j = exp(s_j - m'),
@@ -43,7 +44,7 @@ struct AttentionKernel {
     int padded;
     float* k;        // [padded][kKeys]: keys are lanes
     float* v;        // [kKeys][padded]
-    float* staging;  // [kKeys][padded]
+    float* staging;  // [kLanes][padded]: keys as they lie in the cache
     float* p;        // [kQueries][kKeys] scores, then weights
     float* q;        // [queries][padded]
     float* values;   // [queries][padded]
@@ -53,7 +54,7 @@ struct AttentionKernel {
       k = reinterpret_cast<float*>(scratch);
       v = k + kKeys * padded;
       staging = v + kKeys * padded;
-      p = staging + kKeys * padded;
+      p = staging + V::kLanes * padded;
       q = p + kQueries * kKeys;
       values = q + queries * padded;
       running = reinterpret_cast<Running*>(values + queries * padded);
@@ -62,9 +63,23 @@ struct AttentionKernel {
 
   static size_t ScratchBytes(int head_dim, int queries) {
     const size_t padded = Padded(head_dim);
-    return sizeof(float) * (3 * kKeys * padded + kQueries * kKeys + 2 * queries * padded) +
+    return sizeof(float) *
+               ((2 * kKeys + V::kLanes) * padded + kQueries * kKeys + 2 * queries * padded) +
            sizeof(Running) * queries;
   }
+
+  // The values of a block's keys: gathered, or where they lie.
+  struct GatheredValues {
+    const float* v;
+    int64_t stride;
+    F Load(int key, int d) const { return V::Load(v + key * stride + d); }
+  };
+  struct HalfValues {
+    const uint16_t* row[kKeys];
+    F Load(int key, int d) const { return V::LoadHalf(row[key] + d); }
+  };
+  // Up to this many queries convert values themselves.
+  static constexpr int kFewQueries = 16;
 
   static void GatherRow(const AttentionTile& tile, const std::byte* row, float* out) {
     const int n = tile.head_dim;
@@ -130,9 +145,9 @@ struct AttentionKernel {
   }
 
   // values = values * correction + sum_j p_j v_j for kQ queries and kD vectors of their values.
-  template <int kQ, int kD>
-  static void Accumulate(const Tile& tile, int begin, int end, const float* correction,
-                         const float* v, float* values) {
+  template <int kQ, int kD, typename Values>
+  static void Accumulate(const Tile& tile, const Values& v, int first_d, int begin, int end,
+                         const float* correction, float* values) {
     F sum[kQ][kD];
     for (int i = 0; i < kQ; ++i) {
       for (int d = 0; d < kD; ++d) {
@@ -142,7 +157,7 @@ struct AttentionKernel {
     }
     for (int j = begin; j < end; ++j) {
       F row[kD];
-      for (int d = 0; d < kD; ++d) row[d] = V::Load(v + j * tile.padded + d * V::kLanes);
+      for (int d = 0; d < kD; ++d) row[d] = v.Load(j, first_d + d * V::kLanes);
       for (int i = 0; i < kQ; ++i) {
         const F weight = V::Set1(tile.p[i * kKeys + j]);
         for (int d = 0; d < kD; ++d) sum[i][d] = V::MulAdd(weight, row[d], sum[i][d]);
@@ -156,8 +171,9 @@ struct AttentionKernel {
   }
 
   // Takes keys [begin, end) of the block into the state of `count` queries from `first` on.
-  template <int kQ>
-  static void Update(const Tile& tile, int first, int count, int begin, int end, float scale) {
+  template <int kQ, typename Values>
+  static void Update(const Tile& tile, const Values& v, int first, int count, int begin, int end,
+                     float scale) {
     for (; count >= kQ; first += kQ, count -= kQ) {
       Scores<kQ>(tile, tile.q + first * tile.padded, scale);
       float correction[kQ];
@@ -167,38 +183,70 @@ struct AttentionKernel {
       float* values = tile.values + first * tile.padded;
       int d = 0;
       for (; d + kVectors * V::kLanes <= tile.padded; d += kVectors * V::kLanes) {
-        Accumulate<kQ, kVectors>(tile, begin, end, correction, tile.v + d, values + d);
+        Accumulate<kQ, kVectors>(tile, v, d, begin, end, correction, values + d);
       }
       for (; d < tile.padded; d += V::kLanes) {
-        Accumulate<kQ, 1>(tile, begin, end, correction, tile.v + d, values + d);
+        Accumulate<kQ, 1>(tile, v, d, begin, end, correction, values + d);
       }
     }
-    if constexpr (kQ > 1) Update<kQ / 2>(tile, first, count, begin, end, scale);
+    if constexpr (kQ > 1) Update<kQ / 2>(tile, v, first, count, begin, end, scale);
   }
 
-  // Keys and values of tokens [from, last] of the block.
-  static void Gather(const AttentionTile& task, const Tile& tile, int block, int from, int last) {
-    for (int token = from; token <= last && token < block + kKeys; ++token) {
-      const int64_t row =
-          static_cast<int64_t>(task.page_table[token / task.page_tokens]) * task.page_tokens +
-          token % task.page_tokens;
-      GatherRow(task, task.k + row * task.k_row_bytes,
-                tile.staging + (token - block) * tile.padded);
-      GatherRow(task, task.v + row * task.v_row_bytes, tile.v + (token - block) * tile.padded);
+  // The pool row of a token.
+  static int64_t PoolRow(const AttentionTile& task, int token) {
+    return static_cast<int64_t>(task.page_table[token / task.page_tokens]) * task.page_tokens +
+           token % task.page_tokens;
+  }
+
+  // Asks for the key and the value of a token. What a step read of the cache, the weights have
+  // driven out by the next one; and short pieces far apart are nothing that a processor foresees.
+  static void ReadAhead(const AttentionTile& task, int token) {
+    const int64_t row = PoolRow(task, token);
+    const size_t bytes = static_cast<size_t>(task.head_dim) *
+                         (task.kv_type == TensorType::kF32 ? sizeof(float) : sizeof(uint16_t));
+    for (size_t line = 0; line < bytes; line += 64) {
+      __builtin_prefetch(task.k + row * task.k_row_bytes + line, 0, 2);
+      __builtin_prefetch(task.v + row * task.v_row_bytes + line, 0, 2);
     }
-    for (int d = 0; d < tile.padded; d += V::kLanes) {
-      for (int j = 0; j < kKeys; j += V::kLanes) {
-        V::Transpose(tile.staging + j * tile.padded + d, tile.padded, tile.k + d * kKeys + j,
-                     kKeys);
+  }
+
+  // Keys of tokens [from, last] of the block; asks for those of the next one. What stands in the
+  // place of other keys is left from earlier ones.
+  static void GatherKeys(const AttentionTile& task, const Tile& tile, int block, int from,
+                         int last) {
+    for (int key = 0; key < kKeys && block + key <= last; key += V::kLanes) {
+      for (int i = 0; i < V::kLanes; ++i) {
+        const int token = block + key + i;
+        if (token < from || token > last) continue;
+        if (token + kKeys <= last) ReadAhead(task, token + kKeys);
+        GatherRow(task, task.k + PoolRow(task, token) * task.k_row_bytes,
+                  tile.staging + i * tile.padded);
       }
+      for (int d = 0; d < tile.padded; d += V::kLanes) {
+        V::Transpose(tile.staging + d, tile.padded, tile.k + d * kKeys + key, kKeys);
+      }
+    }
+  }
+
+  // Takes the block into the state of all rows that see it.
+  template <typename Values>
+  static void UpdateRows(const AttentionTile& task, const Tile& tile, const Values& v, int block) {
+    for (int r = 0; r < task.rows;) {
+      // Neighbouring rows that see the same part of the block are updated together.
+      const KeyRange range = Visible(task, task.position[r], block);
+      int next = r + 1;
+      while (next < task.rows && Visible(task, task.position[next], block) == range) ++next;
+      if (range.begin < range.end) {
+        Update<kQueries>(tile, v, r * task.group, (next - r) * task.group, range.begin, range.end,
+                         task.scale);
+      }
+      r = next;
     }
   }
 
   static void Run(const AttentionTile& task) {
     const int queries = task.rows * task.group;
     const Tile tile(task.scratch, task.head_dim, queries);
-    // Padding must be zero, and no uninitialised bits may enter the arithmetic.
-    std::memset(task.scratch, 0, ScratchBytes(task.head_dim, queries));
     int last = 0;
     int first = INT32_MAX;
     for (int r = 0; r < task.rows; ++r) {
@@ -206,6 +254,14 @@ struct AttentionKernel {
       last = position > last ? position : last;
       const int begin = FirstKey(task, position);
       first = begin < first ? begin : first;
+    }
+    const int first_block = first / kKeys * kKeys;
+    for (int token = first; token <= last && token < first_block + kKeys; ++token) {
+      ReadAhead(task, token);
+    }
+    // Padding must be zero, and no uninitialised bits may enter the arithmetic.
+    std::memset(task.scratch, 0, ScratchBytes(task.head_dim, queries));
+    for (int r = 0; r < task.rows; ++r) {
       for (int h = 0; h < task.group; ++h) {
         const int i = r * task.group + h;
         std::memcpy(tile.q + i * tile.padded, task.q[r] + h * task.head_dim,
@@ -214,18 +270,25 @@ struct AttentionKernel {
       }
     }
 
-    for (int block = first / kKeys * kKeys; block <= last; block += kKeys) {
-      Gather(task, tile, block, block < first ? first : block, last);
-      for (int r = 0; r < task.rows;) {
-        // Neighbouring rows that see the same part of the block are updated together.
-        const KeyRange range = Visible(task, task.position[r], block);
-        int next = r + 1;
-        while (next < task.rows && Visible(task, task.position[next], block) == range) ++next;
-        if (range.begin < range.end) {
-          Update<kQueries>(tile, r * task.group, (next - r) * task.group, range.begin, range.end,
-                           task.scale);
+    const bool few =
+        queries <= kFewQueries && task.kv_type == TensorType::kF16 && tile.padded == task.head_dim;
+    for (int block = first_block; block <= last; block += kKeys) {
+      const int from = block < first ? first : block;
+      GatherKeys(task, tile, block, from, last);
+      const auto values = [&](int token) {
+        return task.v + PoolRow(task, token) * task.v_row_bytes;
+      };
+      if (few) {
+        HalfValues v;
+        for (int token = from; token <= last && token < block + kKeys; ++token) {
+          v.row[token - block] = reinterpret_cast<const uint16_t*>(values(token));
         }
-        r = next;
+        UpdateRows(task, tile, v, block);
+      } else {
+        for (int token = from; token <= last && token < block + kKeys; ++token) {
+          GatherRow(task, values(token), tile.v + (token - block) * tile.padded);
+        }
+        UpdateRows(task, tile, GatheredValues{tile.v, tile.padded}, block);
       }
     }
 
