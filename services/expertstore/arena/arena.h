@@ -39,7 +39,7 @@ class Arena {
   std::byte* data() { return map_.data(); }
   uint64_t size() const { return map_.size(); }
   int client_fd() const { return client_fd_.valid() ? client_fd_.get() : fd_.get(); }
-  // How much of it was in huge pages when it was made.
+  // How much of it, at least, was in huge pages when it was made.
   uint64_t huge_bytes() const { return huge_bytes_; }
 
  private:
