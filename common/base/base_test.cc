@@ -3,14 +3,22 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 
+#include "common/base/bus_error.h"
 #include "common/base/checked.h"
 #include "common/base/drive_rate.h"
+#include "common/base/eventually.h"
 #include "common/base/memory_map.h"
+#include "common/base/periodic_thread.h"
 #include "common/base/status.h"
+#include "common/base/test_folder.h"
 #include "common/base/unique_fd.h"
 
 namespace strata {
@@ -39,7 +47,8 @@ TEST(UniqueFd, ClosesOnce) {
 }
 
 TEST(MemoryMap, ReadsAFileAndNamesAMissingOne) {
-  const std::string path = testing::TempDir() + "memory_map_test";
+  const TestFolder folder;
+  const std::string path = folder / "memory_map_test";
   std::ofstream(path) << "hello";
   auto map = MemoryMap::ReadFile(path);
   ASSERT_TRUE(map.ok()) << map.status();
@@ -63,8 +72,24 @@ TEST(MemoryMap, PutsWhatIsLargeWhereHugePagesFit) {
   }
 }
 
+TEST(BusError, NamesTheFileThatWasCut) {
+  const TestFolder folder;
+  const std::string path = folder.Save("model.gguf", std::string(3 * 4096, 'x'));
+  const auto map = MemoryMap::ReadFile(path);
+  ASSERT_TRUE(map.ok()) << map.status();
+  std::filesystem::resize_file(path, 4096);
+  EXPECT_EXIT(
+      {
+        ExplainBusErrors();
+        volatile const std::byte* const cut = map->data() + 2 * 4096;
+        [[maybe_unused]] const std::byte gone = *cut;
+      },
+      testing::KilledBySignal(SIGBUS), "a page of the mapped file '" + path + "' cannot be read");
+}
+
 TEST(DriveRate, TimesAFileAndNamesWhatCannotBe) {
-  const std::string path = testing::TempDir() + "drive_rate_test";
+  const TestFolder folder;
+  const std::string path = folder / "drive_rate_test";
   std::ofstream(path) << std::string(100, 'x');
   const auto small = MeasureDriveRate(path);
   EXPECT_EQ(small.status().code(), absl::StatusCode::kFailedPrecondition);
@@ -75,6 +100,21 @@ TEST(DriveRate, TimesAFileAndNamesWhatCannotBe) {
   const auto missing = MeasureDriveRate(path + ".none");
   EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
   EXPECT_NE(missing.status().message().find(path + ".none"), absl::string_view::npos);
+}
+
+TEST(PeriodicThread, CallsAgainAndAgainUntilStopped) {
+  std::atomic<int> calls{0};
+  PeriodicThread thread(std::chrono::milliseconds(1), [&] { ++calls; });
+  EXPECT_TRUE(Eventually([&] { return calls >= 3; }));
+  thread.Stop();
+  const int at_the_end = calls;
+  EXPECT_FALSE(Eventually([&] { return calls > at_the_end; }, std::chrono::milliseconds(1),
+                          std::chrono::milliseconds(20)));
+  thread.Stop();  // once more is nothing
+}
+
+TEST(PeriodicThread, StopsWithoutWaitingForTheInterval) {
+  PeriodicThread thread(std::chrono::hours(24), [] { FAIL(); });
 }
 
 TEST(Status, MacrosPassValuesAndErrors) {

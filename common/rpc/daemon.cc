@@ -5,6 +5,7 @@
 
 #include <csignal>
 
+#include "common/base/bus_error.h"
 #include "common/base/log.h"
 #include "common/config/config.h"
 
@@ -44,6 +45,7 @@ int DaemonMain(int argc, char** argv, std::string_view usage,
   const sigset_t signals = TerminationSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // inherited by every thread started later
   signal(SIGPIPE, SIG_IGN);
+  ExplainBusErrors();
 
   const absl::StatusOr<v1::Config> config = config::FromFlags();
   if (!config.ok()) {

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -21,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/eventually.h"
 #include "common/base/memory_map.h"
 #include "common/gguf/expert_geometry.h"
 #include "common/shm/attachment.h"
@@ -202,16 +202,6 @@ inline std::unique_ptr<shm::Attachment> Attach(const DataPlaneOptions& options) 
   auto attachment = shm::Attachment::Connect(options.attach_path, options.fingerprint);
   EXPECT_TRUE(attachment.ok()) << attachment.status();
   return *std::move(attachment);
-}
-
-template <typename Condition>
-bool Eventually(const Condition& condition) {
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (std::chrono::steady_clock::now() < limit) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return false;
 }
 
 // Asks for an expert and waits until it is pinned; returns its slot.

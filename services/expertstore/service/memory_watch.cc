@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 #include <utility>
 
 #include "common/base/log.h"
@@ -35,16 +36,7 @@ MemoryWatch::MemoryWatch(DataPlane& plane, uint64_t reserve, std::function<uint6
       reserve_(reserve),
       free_memory_(std::move(free_memory)),
       ceiling_(plane.plan().bytes),
-      thread_([this] { Watch(); }) {}
-
-MemoryWatch::~MemoryWatch() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  stop_.notify_all();
-  thread_.join();
-}
+      thread_(kInterval, [this] { LookOnce(); }) {}
 
 absl::Status MemoryWatch::SetCeiling(uint64_t bytes) {
   {
@@ -61,12 +53,8 @@ absl::Status MemoryWatch::SetCeiling(uint64_t bytes) {
   return absl::OkStatus();
 }
 
-void MemoryWatch::Watch() {
-  std::unique_lock lock(mutex_);
-  while (!stop_.wait_for(lock, kInterval, [this] { return stopping_; })) LookOnce();
-}
-
 void MemoryWatch::LookOnce() {
+  const std::lock_guard lock(mutex_);
   const DataPlaneStatus status = plane_.Status();
   if (!status.settled) return;  // what is free now will be more in a moment
   MemoryState state;

@@ -3,12 +3,11 @@
 // run out of it, or grow again when there is room. Somebody may set a lower limit at run time.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <mutex>
-#include <thread>
 
+#include "common/base/periodic_thread.h"
 #include "services/expertstore/plane/data_plane.h"
 
 #include "absl/status/status.h"
@@ -31,7 +30,6 @@ class MemoryWatch {
  public:
   // `plane` must be running and outlive this. `free_memory` is AvailableMemory but in tests.
   MemoryWatch(DataPlane& plane, uint64_t reserve, std::function<uint64_t()> free_memory);
-  ~MemoryWatch();
   MemoryWatch(const MemoryWatch&) = delete;
   MemoryWatch& operator=(const MemoryWatch&) = delete;
 
@@ -40,17 +38,14 @@ class MemoryWatch {
   absl::Status SetCeiling(uint64_t bytes);
 
  private:
-  void Watch();
   void LookOnce();
 
   DataPlane& plane_;
   const uint64_t reserve_;
   const std::function<uint64_t()> free_memory_;
   std::mutex mutex_;
-  std::condition_variable stop_;
-  bool stopping_ = false;  // guarded by mutex_
-  uint64_t ceiling_;       // guarded by mutex_
-  std::thread thread_;
+  uint64_t ceiling_;  // guarded by mutex_
+  PeriodicThread thread_;
 };
 
 }  // namespace strata::expertstore

@@ -64,12 +64,14 @@ TEST(MemoryWatch, FollowsTheMachineAndTheCeiling) {
       return status.limit_bytes == all && status.settled &&
              status.counts.resident == status.experts;
     }));
+    const auto settled = [&] { return plane->Status().settled; };
     ASSERT_TRUE(watch.SetCeiling(all / 2).ok());
-    EXPECT_TRUE(plane->Status().settled);
+    EXPECT_TRUE(Eventually(settled));  // it waits itself, but not for ever
     EXPECT_LE(plane->Status().held_bytes, all / 2 + (2 << 20));
     EXPECT_FALSE(watch.SetCeiling(1).ok());
     EXPECT_EQ(plane->Status().limit_bytes, all / 2);
     ASSERT_TRUE(watch.SetCeiling(0).ok());
+    EXPECT_TRUE(Eventually(settled));
     EXPECT_EQ(plane->Status().usable_slots, plane->Status().slots);
   }
 }

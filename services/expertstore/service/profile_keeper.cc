@@ -70,15 +70,14 @@ ProfileKeeper::ProfileKeeper(DataPlane& plane, std::string path, RemoteProfile* 
     : plane_(plane),
       path_(std::move(path)),
       remote_(remote),
-      thread_([this] { SaveNowAndThen(); }) {}
+      thread_(kInterval, [this] { SaveOrWarn(); }) {}
 
 ProfileKeeper::~ProfileKeeper() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  stop_.notify_all();
-  thread_.join();
+  thread_.Stop();
+  SaveOrWarn();
+}
+
+void ProfileKeeper::SaveOrWarn() {
   if (const auto saved = Save(); !saved.ok()) LogWarning(saved.status().message());
 }
 
@@ -99,15 +98,6 @@ absl::StatusOr<uint64_t> ProfileKeeper::Save() {
       remote_ != nullptr ? remote_->Put(text, kPut) : absl::NotFoundError("no kvstore");
   if (!in_file.ok() && !in_kvstore.ok()) return in_file;
   return profile.entries.size();
-}
-
-void ProfileKeeper::SaveNowAndThen() {
-  std::unique_lock lock(mutex_);
-  while (!stop_.wait_for(lock, kInterval, [this] { return stopping_; })) {
-    lock.unlock();
-    if (const auto saved = Save(); !saved.ok()) LogWarning(saved.status().message());
-    lock.lock();
-  }
 }
 
 }  // namespace strata::expertstore

@@ -4,11 +4,10 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <mutex>
 #include <string>
-#include <thread>
 
+#include "common/base/periodic_thread.h"
 #include "services/expertstore/plane/data_plane.h"
 #include "services/expertstore/policy/profile.h"
 
@@ -44,16 +43,13 @@ class ProfileKeeper {
   absl::StatusOr<uint64_t> Save();
 
  private:
-  void SaveNowAndThen();
+  void SaveOrWarn();
 
   DataPlane& plane_;
   const std::string path_;
   RemoteProfile* const remote_;
-  std::mutex mutex_;
-  std::condition_variable stop_;
-  bool stopping_ = false;  // guarded by mutex_
   std::mutex file_mutex_;  // one writer of the file at a time
-  std::thread thread_;
+  PeriodicThread thread_;
 };
 
 }  // namespace strata::expertstore
