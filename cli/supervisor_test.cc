@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cli/daemon_set.h"
+#include "common/base/test_folder.h"
 
 namespace strata::cli {
 namespace {
@@ -20,9 +21,6 @@ DaemonSpec Shell(const std::string& name, const std::string& script, int group =
 
 class SupervisorTest : public testing::Test {
  protected:
-  SupervisorTest() : log_(testing::TempDir() + "supervisor_test.log") {
-    std::ofstream truncated(log_);
-  }
   int Lines(const std::string& text) const {
     std::ifstream file(log_);
     int count = 0;
@@ -30,12 +28,13 @@ class SupervisorTest : public testing::Test {
     return count;
   }
   Supervisor::Options Until(std::function<bool()> finished) const {
-    const auto give_up = steady_clock::now() + std::chrono::seconds(20);
+    const auto give_up = steady_clock::now() + std::chrono::minutes(2);
     return {.ready = nullptr, .on_ready = nullptr, .finished = [=] {
               return finished() || steady_clock::now() > give_up;
             }};
   }
-  std::string log_;
+  const TestFolder folder_;
+  const std::string log_ = folder_.Save("log", "");
 };
 
 TEST_F(SupervisorTest, RestartsAChildThatDies) {

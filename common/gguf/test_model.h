@@ -1,42 +1,19 @@
-// Small model files for this folder's tests, in a temporary folder of their own.
+// Small model files for this folder's tests.
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <fstream>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "common/base/test_folder.h"
 #include "common/gguf/writer.h"
 
 namespace strata::gguf {
-
-// Lives as long as one test.
-class TestFolder {
- public:
-  TestFolder() {
-    std::string pattern = ::testing::TempDir() + "strata-gguf.XXXXXX";
-    path_ = mkdtemp(pattern.data());
-  }
-  TestFolder(const TestFolder&) = delete;
-  TestFolder& operator=(const TestFolder&) = delete;
-  ~TestFolder() { std::filesystem::remove_all(path_); }
-
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
-  std::string Save(const std::string& name, const std::string& content) const {
-    std::ofstream(*this / name, std::ios::binary) << content;
-    return *this / name;
-  }
-
- private:
-  std::string path_;
-};
 
 inline std::string ReadFileText(const std::string& path) {
   std::ifstream in(path, std::ios::binary);

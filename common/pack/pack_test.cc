@@ -59,7 +59,7 @@ class PackTest : public testing::Test {
     return bytes;
   }
 
-  const gguf::TestFolder folder_;
+  const TestFolder folder_;
   std::unique_ptr<gguf::Model> model_;
 };
 

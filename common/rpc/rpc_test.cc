@@ -13,7 +13,7 @@
 namespace strata::rpc {
 namespace {
 
-using std::chrono::milliseconds;
+constexpr std::chrono::milliseconds kPatience{120000};
 
 class EchoStatus final : public v1::KvStore::Service {
  public:
@@ -40,7 +40,7 @@ class RpcTest : public testing::Test {
     auto channel = Connect(address, tls);
     if (!channel.ok()) return channel.status();
     grpc::ClientContext context;
-    PrepareCall(context, "req-1", milliseconds(2000));
+    PrepareCall(context, "req-1", kPatience);
     v1::KvStoreStatusResponse response;
     const auto status = v1::KvStore::NewStub(*channel)->Status(&context, {}, &response);
     if (!status.ok()) return FromGrpc(status);
@@ -86,7 +86,7 @@ TEST_F(RpcTest, ErrorsKeepCodeAndMessage) {
   auto server = Server::Start(Address("a"), {}, services_);
   ASSERT_TRUE(server.ok());
   grpc::ClientContext context;
-  PrepareCall(context, "", milliseconds(2000));
+  PrepareCall(context, "", kPatience);
   v1::PinResponse response;
   const absl::Status status =
       FromGrpc(v1::KvStore::NewStub(*Connect(Address("a"), {}))->Pin(&context, {}, &response));
@@ -98,7 +98,7 @@ TEST_F(RpcTest, ClientReconnectsAfterRestart) {
   auto channel = Connect(Address("a"), {});
   const auto ask = [&] {
     grpc::ClientContext context;
-    PrepareCall(context, "again", milliseconds(5000));
+    PrepareCall(context, "again", kPatience);
     context.set_wait_for_ready(true);
     v1::KvStoreStatusResponse response;
     return v1::KvStore::NewStub(*channel)->Status(&context, {}, &response).ok();

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/base/test_folder.h"
 #include "common/shm/arena_client.h"
 #include "common/shm/attach_server.h"
 #include "common/shm/attachment.h"
@@ -82,10 +83,10 @@ struct MiniStore {
 
   absl::StatusOr<AttachedClient> AcceptOne() {
     pollfd ready{listener.get(), POLLIN, 0};
-    poll(&ready, 1, 10000);
+    poll(&ready, 1, 120000);
     UniqueFd socket(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     ready = {socket.get(), POLLIN, 0};
-    poll(&ready, 1, 10000);
+    poll(&ready, 1, 120000);
     return AnswerHello(std::move(socket), regions);
   }
 
@@ -170,8 +171,8 @@ TEST(Table, OpenAcceptsOnlyTablesThatStayInsideTheArena) {
 }
 
 TEST(Socket, ReplacesALeftoverButNotALivingListener) {
-  const std::string path = testing::TempDir() + "shm_leftover.sock";
-  unlink(path.c_str());
+  const TestFolder folder;
+  const std::string path = folder / "leftover.sock";
   {
     auto first = ListenOn(path, 0660);
     ASSERT_TRUE(first.ok()) << first.status();

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "common/base/status.h"
+#include "common/base/test_folder.h"
 #include "common/quant/decode.h"
 #include "tests/engine/local_engine.h"
 #include "tests/engine/memory_store.h"
@@ -19,7 +20,6 @@ namespace {
 class EngineTest : public testing::Test {
  protected:
   void SetUp() override {
-    path_ = testing::TempDir() + "engine_test.gguf";
     oracle::RandomModel shape;
     ASSERT_TRUE(oracle::WriteRandomModel(path_, shape).ok());
   }
@@ -34,7 +34,8 @@ class EngineTest : public testing::Test {
     for (size_t i = 0; i < n; ++i) p[i] = static_cast<uint32_t>(i * 37 % 128);
     return p;
   }
-  std::string path_;
+  const TestFolder folder_;
+  const std::string path_ = folder_ / "model.gguf";
   MemoryStore store_;
   std::unique_ptr<Runtime> runtime_;
 };
@@ -110,12 +111,13 @@ TEST_F(EngineTest, CancelStopsReadingAndGenerating) {
   auto reading = std::make_shared<CollectingSink>();
   const auto first = engine().Generate(Request(Prompt(2000), 1), reading);
   ASSERT_TRUE(first.ok());
-  auto generating = std::make_shared<CollectingSink>();
+  auto generating = std::make_shared<CollectingSink>(/*hold_at=*/3);
   const auto second = engine().Generate(Request(Prompt(1), 2000), generating);
   ASSERT_TRUE(second.ok());
   generating->WaitForTokens(3);
   engine().Cancel(*first);
   engine().Cancel(*second);
+  generating->LetGo();
   EXPECT_TRUE(absl::IsCancelled(reading->Wait()));
   EXPECT_TRUE(absl::IsCancelled(generating->Wait()));
   EXPECT_LT(generating->tokens().size(), 2000u);
@@ -373,12 +375,13 @@ TEST_F(SpliceTest, WhatCannotBeMovedIsRead) {
 
 TEST_F(EngineTest, StoppingEndsEverythingOnce) {
   Open(SmallConfig());
-  auto running = std::make_shared<CollectingSink>();
+  auto running = std::make_shared<CollectingSink>(/*hold_at=*/1);
   ASSERT_TRUE(engine().Generate(Request(Prompt(10), 2000), running).ok());
   running->WaitForTokens(1);
   engine().StopAccepting();
   EXPECT_TRUE(absl::IsUnavailable(
       engine().Generate(Request(Prompt(3), 1), std::make_shared<CollectingSink>()).status()));
+  running->LetGo();
   runtime_.reset();
   EXPECT_TRUE(absl::IsCancelled(running->Wait()));
 }

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "common/base/status.h"
+#include "common/base/test_folder.h"
 #include "tests/engine/local_engine.h"
 #include "tests/oracle/random_model.h"
 
@@ -20,13 +21,13 @@ std::vector<uint32_t> RandomPrompt(size_t length, uint32_t seed) {
 class InvarianceTest : public testing::TestWithParam<TensorType> {
  protected:
   void SetUp() override {
-    path_ = testing::TempDir() + "invariance-" + std::string(NameOf(GetParam())) + ".gguf";
     oracle::RandomModel shape;
     shape.type = GetParam();
     const absl::Status status = oracle::WriteRandomModel(path_, shape);
     ASSERT_TRUE(status.ok()) << status;
   }
-  std::string path_;
+  const TestFolder folder_;
+  const std::string path_ = folder_ / "model.gguf";
 };
 
 TEST_P(InvarianceTest, ChunksThreadsAndCompanyDoNotChangeTokens) {

@@ -14,8 +14,15 @@ namespace strata::compute {
 void CollectingSink::OnProgress(const v1::Progress&) {}
 
 void CollectingSink::OnTokens(const v1::TokenBatch& tokens) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   tokens_.insert(tokens_.end(), tokens.tokens().begin(), tokens.tokens().end());
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return tokens_.size() < hold_at_; });
+}
+
+void CollectingSink::LetGo() {
+  const std::lock_guard lock(mutex_);
+  hold_at_ = SIZE_MAX;
   changed_.notify_all();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -18,6 +19,12 @@ namespace strata::compute {
 // Collects what one request produces; Wait() returns after OnFinish.
 class CollectingSink final : public GenerateSink {
  public:
+  CollectingSink() = default;
+  // Holds the engine at the `hold_at`-th token until LetGo: what is done between happens in the
+  // middle of the answer, however fast the engine and slow the caller.
+  explicit CollectingSink(size_t hold_at) : hold_at_(hold_at) {}
+  void LetGo();
+
   void OnProgress(const v1::Progress& progress) override;
   void OnTokens(const v1::TokenBatch& tokens) override;
   void OnFinish(const absl::Status& status, const v1::Finish& finish) override;
@@ -33,6 +40,7 @@ class CollectingSink final : public GenerateSink {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
+  size_t hold_at_ = SIZE_MAX;
   std::vector<v1::GeneratedToken> tokens_;
   std::optional<absl::Status> status_;
   v1::Finish finish_;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <random>
 
+#include "common/base/test_folder.h"
 #include "tests/engine/local_engine.h"
 #include "tests/oracle/llama_model.h"
 #include "tests/oracle/random_model.h"
@@ -59,7 +60,8 @@ class LogitsTest : public testing::TestWithParam<std::string> {
     shape.layers = 3;
     shape.tied_head = GetParam() == "qwen2";
     shape.type = type;
-    const std::string path = testing::TempDir() + "logits-" + GetParam() + ".gguf";
+    const TestFolder folder;
+    const std::string path = folder / "model.gguf";
     STRATA_RETURN_IF_ERROR(oracle::WriteRandomModel(path, shape));
     std::mt19937 random(5);
     std::vector<int32_t> tokens(512);

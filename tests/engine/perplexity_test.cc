@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
 #include <string>
 
 #include "common/base/status.h"
+#include "common/base/test_folder.h"
 #include "services/compute/cpu/test_tensors.h"
 #include "tests/oracle/llama_library.h"
 #include "tests/oracle/requantized_model.h"
@@ -31,15 +31,14 @@ TEST_P(PerplexityTest, AgreesWithLlamaCpp) {
   if (llama == nullptr) GTEST_SKIP() << oracle::LlamaLibrary::WhyMissing();
   const auto tokens = TextTokens(kModel, RepositoryText(), kTokens);
   ASSERT_TRUE(tokens.ok()) << tokens.status();
-  const std::string file =
-      ::testing::TempDir() + "strata-perplexity-" + std::string(GetParam().name) + ".gguf";
+  const TestFolder folder;
+  const std::string file = folder / "model.gguf";
   const absl::Status written =
       oracle::WriteRequantizedModel(*llama, kModel, file, GetParam().type, kPrefix);
   ASSERT_TRUE(written.ok()) << written;
   // One thread: other tests run beside this one, and llama.cpp's threads wait for each other
   // busily.
   const auto a = CompareOnText(file, *tokens, kPiece, /*threads=*/1);
-  std::filesystem::remove(file);
   ASSERT_TRUE(a.ok()) << a.status();
   EXPECT_LE(std::abs(a->Ratio() - 1), 0.001 + 4 * a->StandardError());
   EXPECT_LE(a->StandardError(), 0.007);

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <random>
 
+#include "common/base/test_folder.h"
 #include "tests/engine/local_engine.h"
 #include "tests/engine/memory_store.h"
 #include "tests/oracle/random_model.h"
@@ -71,7 +72,6 @@ class HoldingSink final : public GenerateSink {
 class StatePropertyTest : public testing::Test {
  protected:
   void SetUp() override {
-    path_ = testing::TempDir() + "state_property_test.gguf";
     oracle::RandomModel shape;
     shape.embedding = 64;
     shape.feed_forward = 64;
@@ -145,7 +145,8 @@ class StatePropertyTest : public testing::Test {
   }
 
   static constexpr uint64_t kPages = 14;
-  std::string path_;
+  const TestFolder folder_;
+  const std::string path_ = folder_ / "model.gguf";
   RecordingStore stores_;
   MemoryStore& store_ = stores_.memory;
   std::unique_ptr<Runtime> runtime_;

@@ -1,8 +1,12 @@
 // Answers through all four daemons.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <thread>
 
+#include "cli/http_client.h"
+#include "common/base/eventually.h"
+#include "common/base/test_folder.h"
 #include "tests/integration/mini_cluster.h"
 
 namespace strata::integration {
@@ -12,6 +16,18 @@ int Number(const boost::json::value& usage, const char* pointer) {
   boost::system::error_code error;
   const boost::json::value* value = usage.find_pointer(pointer, error);
   return value != nullptr && value->is_number() ? value->to_number<int>() : -1;
+}
+
+constexpr char kCached[] = "/prompt_tokens_details/cached_tokens";
+constexpr std::chrono::milliseconds kPause{50};  // between two questions of Eventually
+
+// Blocks of state that kvstore has, as the gateway last heard.
+int StoredBlocks(const MiniCluster& cluster) {
+  const auto metrics = cli::HttpGet(cluster.address(), "/metrics");
+  if (!metrics.ok()) return -1;
+  const std::string name = "\nstrata:kvstore_blocks ";
+  const size_t at = metrics->body.find(name);
+  return at == std::string::npos ? -1 : std::atoi(metrics->body.c_str() + at + name.size());
 }
 
 // Longer than two blocks of 64 tokens, so that state is saved and found again.
@@ -43,32 +59,33 @@ TEST(Answers, StreamIsCompleteAndCounted) {
 // A prompt is read once: the second time its state comes from kvstore, also after everything was
 // stopped and started again, and the answer is the same.
 TEST(Answers, StateIsReusedAcrossRequestsAndRestarts) {
-  const std::string state = testing::TempDir() + "integration-state-" + std::to_string(getpid());
+  const TestFolder folder;
+  const std::string state = folder / "state";
   std::string first_text;
   {
     auto cluster = MiniCluster::Start("", state);
     ASSERT_TRUE(cluster.ok()) << cluster.status();
     const auto first = (*cluster)->Chat(LongQuestion(), 30);
     ASSERT_TRUE(first.ok() && first->status == 200) << first.status() << (*cluster)->Log();
-    EXPECT_EQ(Number(first->usage, "/prompt_tokens_details/cached_tokens"), 0);
+    EXPECT_EQ(Number(first->usage, kCached), 0);
     first_text = first->text;
     // Saving is asynchronous: ask until the blocks are there.
-    int cached = 0;
-    for (int i = 0; i < 100 && cached < 128; ++i) {
-      const auto again = (*cluster)->Chat(LongQuestion(), 30);
-      ASSERT_TRUE(again.ok() && again->status == 200) << again.status();
-      EXPECT_EQ(again->text, first_text);
-      cached = Number(again->usage, "/prompt_tokens_details/cached_tokens");
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    }
-    EXPECT_GE(cached, 128);
+    EXPECT_TRUE(Eventually(
+        [&] {
+          const auto again = (*cluster)->Chat(LongQuestion(), 30);
+          EXPECT_TRUE(again.ok() && again->status == 200) << again.status();
+          EXPECT_EQ(again->text, first_text);
+          return Number(again->usage, kCached) >= 128;
+        },
+        kPause));
+    EXPECT_TRUE(Eventually([&] { return StoredBlocks(**cluster) >= 2; }, kPause));
   }
   auto cluster = MiniCluster::Start("", state);
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   const auto restarted = (*cluster)->Chat(LongQuestion(), 30);
   ASSERT_TRUE(restarted.ok() && restarted->status == 200) << restarted.status();
   EXPECT_EQ(restarted->text, first_text);
-  EXPECT_GE(Number(restarted->usage, "/prompt_tokens_details/cached_tokens"), 128);
+  EXPECT_GE(Number(restarted->usage, kCached), 128);
 }
 
 // A prompt whose beginning changed reuses the unchanged lines behind it when it may, and what comes
@@ -94,17 +111,16 @@ TEST(Answers, UnchangedLinesAreMovedForWhoAllowsIt) {
   }
   auto cluster = MiniCluster::Start();
   ASSERT_TRUE(cluster.ok()) << cluster.status();
-  for (int i = 0, cached = 0; i < 100 && cached < 256; ++i) {
-    const auto read = (*cluster)->Chat(monday, 1);
-    ASSERT_TRUE(read.ok() && read->status == 200) << read.status();
-    cached = Number(read->usage, "/prompt_tokens_details/cached_tokens");
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
+  // Saved when all whole blocks are found, in kvstore and not only in compute's memory.
+  const auto read = (*cluster)->Chat(monday, 1);
+  ASSERT_TRUE(read.ok() && read->status == 200) << read.status();
+  const int blocks = Number(read->usage, "/prompt_tokens") / 64;
+  ASSERT_GT(blocks, 4);
+  ASSERT_TRUE(Eventually([&] { return StoredBlocks(**cluster) >= blocks; }, kPause));
   const auto fast = (*cluster)->Chat(tuesday, 30, nullptr, 0, false, "fast");
   ASSERT_TRUE(fast.ok() && fast->status == 200) << fast.status() << (*cluster)->Log();
   EXPECT_GT(Number(fast->usage, spliced_tokens), 250);
-  EXPECT_EQ(Number(fast->usage, spliced_tokens),
-            Number(fast->usage, "/prompt_tokens_details/cached_tokens"));
+  EXPECT_EQ(Number(fast->usage, spliced_tokens), Number(fast->usage, kCached));
   const auto safe = (*cluster)->Chat(tuesday, 30, nullptr, 0, false, "safe");
   ASSERT_TRUE(safe.ok() && safe->status == 200) << safe.status();
   EXPECT_GT(Number(safe->usage, spliced_tokens), 200);

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 
+#include "common/base/test_folder.h"
 #include "tests/integration/mini_cluster.h"
 
 namespace strata::integration {
@@ -39,13 +39,12 @@ class PackedExperts : public testing::Test {
         std::string(STRATA_BINARY) + " pack " + STRATA_DEMO_MODEL + " " + pack_ + " 2>/dev/null";
     EXPECT_EQ(std::system(command.c_str()), 0);
   }
-  ~PackedExperts() override { unlink(pack_.c_str()); }
   std::string Settings() const {
     return std::string(kQuarter) + "expertstore { pack: \"" + pack_ + "\" }";
   }
 
-  const std::string pack_ =
-      testing::TempDir() + "integration-" + std::to_string(getpid()) + ".pack";
+  const TestFolder folder_;
+  const std::string pack_ = folder_ / "experts.pack";
 };
 
 TEST_F(PackedExperts, GiveTheSameAnswer) {
@@ -71,12 +70,12 @@ TEST_F(PackedExperts, DamagedOnesAreReplacedByTheModels) {
 }
 
 TEST(ExpertMemory, IsGivenBackAndTakenAgainInTheMiddleOfAnAnswer) {
-  std::string runtime = testing::TempDir() + "strata-memory-XXXXXX";
-  ASSERT_NE(mkdtemp(runtime.data()), nullptr);
+  const TestFolder runtime;
   const std::string command =
-      std::string(STRATA_BINARY) + " memory --runtime_dir=" + runtime + " --limit_gb=";
+      std::string(STRATA_BINARY) + " memory --runtime_dir=" + runtime.path() + " --limit_gb=";
   {
-    auto cluster = MiniCluster::Start(std::string(kQuarter) + "runtime_dir: \"" + runtime + "\"");
+    auto cluster =
+        MiniCluster::Start(std::string(kQuarter) + "runtime_dir: \"" + runtime.path() + "\"");
     ASSERT_TRUE(cluster.ok()) << cluster.status();
     int limits = 0;
     const auto answer = (*cluster)->Chat(
@@ -98,7 +97,6 @@ TEST(ExpertMemory, IsGivenBackAndTakenAgainInTheMiddleOfAnAnswer) {
     // Too little for one token's experts is refused.
     EXPECT_NE(std::system((command + "0.00001 2>/dev/null").c_str()), 0);
   }
-  std::filesystem::remove_all(runtime);
 }
 
 }  // namespace

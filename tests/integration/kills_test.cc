@@ -12,6 +12,7 @@
 #include <random>
 #include <thread>
 
+#include "common/base/test_folder.h"
 #include "tests/integration/mini_cluster.h"
 
 namespace strata::integration {
@@ -23,9 +24,11 @@ using std::chrono::steady_clock;
 constexpr int kClients = 4;
 constexpr int kTokens = 70;
 // `strata run` gives up on a daemon that dies five times in a row before it is five seconds old,
-// and the gateway on a request that four computes died on without a token.
+// and the gateway on a request that four computes died on without a token. A client may see a token
+// only after the kill that it came before, so one death more may lie behind its last token than we
+// count.
 constexpr int kMostYoungDeaths = 4;
-constexpr int kMostDeathsWithoutToken = 3;
+constexpr int kMostDeathsWithoutToken = 2;
 constexpr milliseconds kAdult{5500};
 
 int FromEnvironment(const char* name, int otherwise) {
@@ -89,7 +92,8 @@ class Killer {
 };
 
 TEST(Kills, EveryStreamEndsWithTheTextOfAnUndisturbedRun) {
-  const std::string state = testing::TempDir() + "kills-state-" + std::to_string(getpid());
+  const TestFolder folder;
+  const std::string state = folder / "state";
   // The portable kernels are slow enough for answers to be caught in the middle.
   auto started = MiniCluster::Start("compute { isa: \"scalar\" threads: 1 }", state);
   ASSERT_TRUE(started.ok()) << started.status();
@@ -136,7 +140,7 @@ TEST(Kills, EveryStreamEndsWithTheTextOfAnUndisturbedRun) {
   const int wanted = FromEnvironment("STRATA_KILLS", 12);
   std::mt19937 random(static_cast<unsigned>(FromEnvironment("STRATA_KILLS_SEED", 1)));
   Killer killer(cluster);
-  const auto give_up = steady_clock::now() + std::chrono::seconds(60 + 20 * wanted);
+  const auto give_up = steady_clock::now() + std::chrono::seconds(60 + 60 * wanted);
   while (killer.kills(0) + killer.kills(1) < wanted && steady_clock::now() < give_up && !failed) {
     std::this_thread::sleep_for(milliseconds(random() % 800));
     const int victim = static_cast<int>(random() % 2);
@@ -168,7 +172,6 @@ TEST(Kills, EveryStreamEndsWithTheTextOfAnUndisturbedRun) {
     EXPECT_EQ(file.path().string().find("damaged"), std::string::npos) << file.path();
   }
   started->reset();
-  std::filesystem::remove_all(state);
 }
 
 }  // namespace

@@ -12,9 +12,9 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
-#include <thread>
 
 #include "cli/http_client.h"
+#include "common/base/eventually.h"
 #include "common/base/status.h"
 #include "common/base/unique_fd.h"
 
@@ -23,15 +23,14 @@ namespace {
 
 namespace fs = std::filesystem;
 namespace json = boost::json;
-using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 
-// A loaded machine with sanitizers needs its time; a healthy one needs a tenth of a second.
-constexpr std::chrono::seconds kPatience{60};
-
-// A port that was free a moment ago. Another process may take it: then the gateway says so.
-int FreePort() {
-  const UniqueFd socket_fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+// Binds a port and returns it; 0 if there is none. As long as the socket lives nobody is given the
+// port by chance, also not while the gateway is being restarted; the gateway itself can listen on
+// it, since both sides allow the address to be used again and this one does not listen.
+int ReservePort(UniqueFd* reservation) {
+  UniqueFd socket_fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int yes = 1;
+  setsockopt(socket_fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -40,17 +39,13 @@ int FreePort() {
       getsockname(socket_fd.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
     return 0;
   }
+  *reservation = std::move(socket_fd);
   return ntohs(address.sin_port);
 }
 
 template <typename Condition>
-bool Await(Condition condition) {
-  const auto give_up = steady_clock::now() + kPatience;
-  while (!condition()) {
-    if (steady_clock::now() > give_up) return false;
-    std::this_thread::sleep_for(milliseconds(20));
-  }
-  return true;
+bool Await(const Condition& condition) {
+  return Eventually(condition, std::chrono::milliseconds(20));
 }
 
 std::string Text(const json::value& value, const char* pointer) {
@@ -74,7 +69,7 @@ absl::StatusOr<std::unique_ptr<MiniCluster>> MiniCluster::Start(std::string_view
 }
 
 absl::Status MiniCluster::Launch(std::string_view settings) {
-  address_ = absl::StrCat("127.0.0.1:", FreePort());
+  address_ = absl::StrCat("127.0.0.1:", ReservePort(&port_));
   // Tests share two cores with each other: daemons that sleep early get along better.
   const std::string set =
       absl::StrCat("gateway { listen: \"", address_, "\" } compute { spin_us: 100 } ", A(settings));

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/unique_fd.h"
+
 #include "absl/status/statusor.h"
 #include "boost/json.hpp"
 
@@ -59,6 +61,7 @@ class MiniCluster {
   absl::Status Launch(std::string_view settings);
 
   std::string folder_;
+  UniqueFd port_;
   std::string address_;
   std::string state_dir_;
   pid_t supervisor_ = -1;

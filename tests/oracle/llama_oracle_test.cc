@@ -1,9 +1,9 @@
 // The oracle itself: that the hand-written declarations fit the library, on the demo model.
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <string>
 
+#include "common/base/test_folder.h"
 #include "tests/oracle/llama_library.h"
 #include "tests/oracle/llama_model.h"
 #include "tests/oracle/random_model.h"
@@ -58,11 +58,11 @@ TEST_F(LlamaOracle, RunsRandomModels) {
     RandomModel shape;
     shape.architecture = architecture;
     if (shape.architecture == "qwen2" || shape.architecture == "qwen3") shape.experts = 0;
-    const std::string path = ::testing::TempDir() + "strata-random-" + architecture + ".gguf";
+    const TestFolder folder;
+    const std::string path = folder / "model.gguf";
     const absl::Status written = WriteRandomModel(path, shape);
     ASSERT_TRUE(written.ok()) << written;
     auto model = LlamaModel::Load(*llama_, path, {});
-    std::filesystem::remove(path);
     ASSERT_TRUE(model.ok()) << model.status();
     EXPECT_EQ((*model)->vocabulary_size(), static_cast<int>(shape.vocabulary));
     const std::vector<int32_t> tokens = {5, 17, 99, 3};

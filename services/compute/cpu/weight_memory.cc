@@ -1,6 +1,7 @@
 #include "services/compute/cpu/weight_memory.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "common/base/memory_info.h"
@@ -13,21 +14,20 @@ constexpr size_t kChunk = size_t{32} << 20;  // so that small weights share huge
 
 }  // namespace
 
-const std::byte* WeightMemory::Keep(std::span<const std::byte> bytes,
-                                    absl::FunctionRef<void(std::byte* to)> copy) {
+std::span<const std::byte> WeightMemory::Keep(std::span<const std::byte> bytes) {
   const size_t size = (bytes.size() + kAlign - 1) / kAlign * kAlign;
   if (chunks_.empty() || chunks_.back().size() - used_ < size) {
     const size_t chunk = std::max(size, kChunk);
-    if (AvailableMemory() < 2 * chunk) return bytes.data();
+    if (AvailableMemory() < 2 * chunk) return bytes;
     absl::StatusOr<MemoryMap> map = MemoryMap::Anonymous(chunk, /*huge=*/true);
-    if (!map.ok()) return bytes.data();
+    if (!map.ok()) return bytes;
     chunks_.push_back(*std::move(map));
     used_ = 0;
   }
-  std::byte* to = chunks_.back().data() + used_;
-  copy(to);
+  std::byte* copy = chunks_.back().data() + used_;
+  std::memcpy(copy, bytes.data(), bytes.size());
   used_ += size;
-  return to;
+  return {copy, bytes.size()};
 }
 
 }  // namespace strata::compute

@@ -66,11 +66,11 @@ struct Tiers {
     ASSERT_EQ(seen.size(), batch.size());
   }
   void WaitForUploads(uint64_t count) {
-    for (int i = 0; i < 20000 && tier->counters().uploads < count; ++i) {
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    EXPECT_TRUE(Eventually([&] {
       tier->Begin({}, ExpertPriority::kPrompt);  // takes what has finished
       tier->End();
-    }
+      return tier->counters().uploads >= count;
+    }));
     EXPECT_EQ(tier->counters().uploads, count);
   }
   TestModel model;
@@ -145,7 +145,11 @@ TEST(DeviceTier, ADeviceWithoutRoomForOneExpertIsRefused) {
 TEST(DeviceTier, StressOnSmallMemory) {
   Tiers tiers("device_stress", 30, 12, {.uploads_per_layer = 3, .uploads_per_step = 8}, 2);
   std::mt19937 random(7);
-  for (int step = 0; step < 150; ++step) {
+  const auto worked = [&] {  // the thread that copies may get no processor for a while
+    const ExpertCounters counters = tiers.tier->counters();
+    return counters.device_hits > 50 && counters.uploads > 50;
+  };
+  for (int step = 0; step < 150 || (step < 15000 && !worked()); ++step) {
     const bool prompt = step % 10 == 9;
     for (uint16_t layer = 1; layer <= 4; ++layer) {
       std::set<uint16_t> chosen;
@@ -160,8 +164,7 @@ TEST(DeviceTier, StressOnSmallMemory) {
       if (HasFatalFailure()) return;
     }
   }
-  EXPECT_GT(tiers.tier->counters().device_hits, 50u);
-  EXPECT_GT(tiers.tier->counters().uploads, 50u);
+  EXPECT_TRUE(worked());
 }
 
 }  // namespace

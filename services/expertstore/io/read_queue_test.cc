@@ -237,7 +237,7 @@ TEST(Engines, DeliverTheFilesBytes) {
       while (outcomes.empty()) {
         queue.Pump();
         pollfd ready{engine->fd(), POLLIN, 0};
-        ASSERT_EQ(poll(&ready, 1, 10000), 1);
+        ASSERT_EQ(poll(&ready, 1, 120000), 1);
         queue.Reap(&outcomes);
       }
       EXPECT_TRUE(outcomes[0].status.ok()) << outcomes[0].status;

@@ -115,7 +115,9 @@ absl::Status Residency::Handle(uint32_t client, const shm::Request& request) {
       Promote(request.expert);
       break;
     case RequestOp::kElsewhere:
-      // Back to where experts stand that nobody has used yet.
+      // Back to where experts stand that nobody has used yet; uses that were noted before must not
+      // be counted after it.
+      CollectUses();
       if (states_[request.expert].phase == Phase::kResident) {
         policy_.Erase(request.expert);
         policy_.Insert(request.expert, std::nullopt);

@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "common/base/eventually.h"
 #include "services/gateway/testing/gateway_fixture.h"
 
 namespace strata::gateway {
@@ -27,15 +28,6 @@ FakeEngine::Script Endless(const v1::GenerateRequest&) {
   script.tokens = TinyModel::Bytes("abc");
   script.hangs = true;
   return script;
-}
-
-template <typename Condition>
-bool Eventually(Condition condition) {
-  for (int i = 0; i < 1000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return false;
 }
 
 // The text of a stream, however it was cut into deltas.
@@ -88,22 +80,33 @@ TEST(Load, FiftyDisconnectsLeaveNothingRunning) {
 TEST(Load, LeavingTheQueueDoesNotTouchTheRunningRequest) {
   Gateway::Options options;
   options.slots = 1;
+  std::atomic<bool> go_on = false;
   Gateway gateway(
-      [](const v1::GenerateRequest&) {
+      [&](const v1::GenerateRequest&) {
         FakeEngine::Script script;
         script.tokens = TinyModel::Bytes(std::string(40, 'x'));
-        script.delay = std::chrono::milliseconds(5);
+        script.before_token = [&](size_t token) {
+          while (token == 20 && !go_on) std::this_thread::yield();
+        };
         return script;
       },
       std::move(options));
+  const auto waiting = [&](const char* count) {
+    return Eventually([&] {
+      return gateway.Get("/metrics").body.find(std::string("strata:requests_waiting ") + count) !=
+             std::string::npos;
+    });
+  };
   RawClient running(gateway.port());
   running.SendRequest("POST", kPath, kWhole);
   ASSERT_TRUE(Eventually([&] { return gateway.engine().running() == 1; }));
   {
     RawClient queued(gateway.port());
     queued.SendRequest("POST", kPath, kWhole);
-    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    EXPECT_TRUE(waiting("1"));
   }
+  EXPECT_TRUE(waiting("0"));
+  go_on = true;
   EXPECT_THAT(running.Read().body, HasSubstr(std::string(40, 'x')));
   EXPECT_EQ(gateway.engine().requests().size(), 1);
   EXPECT_EQ(gateway.engine().cancelled(), 0);
@@ -217,7 +220,7 @@ TEST(Load, GracefulStopLetsAnAnswerFinish) {
   RawClient client(gateway.port());
   client.SendRequest("POST", kPath, kStream);
   ASSERT_TRUE(client.WaitFor("\"content\":\"0"));
-  std::thread stopper([&] { gateway.server().Stop(10000); });
+  std::thread stopper([&] { gateway.server().Stop(120000); });
   const RawResponse response = client.Read();
   EXPECT_TRUE(response.complete);
   EXPECT_EQ(Content(response.body), "0123456789");

@@ -2,8 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <thread>
+#include <atomic>
 
+#include "common/base/eventually.h"
 #include "services/gateway/testing/fake_engine.h"
 
 namespace strata::gateway {
@@ -33,13 +34,13 @@ Result RunToEnd(FakeEngine& engine) {
   request.mutable_sampling()->set_seed(77);
   Generation generation(&engine, request, "tenant", Quick(), [] {});
   Result result;
-  for (int i = 0; i < 10000 && !result.finish && result.error.ok(); ++i) {
+  EXPECT_TRUE(Eventually([&] {
     Generation::Update update = generation.Poll(Clock::now());
     for (const auto& token : update.tokens) result.tokens.push_back(token.id());
     result.finish = update.finish;
     result.error = update.error;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+    return result.finish || !result.error.ok();
+  }));
   result.restarts = generation.restarts();
   return result;
 }
@@ -140,10 +141,7 @@ TEST(Generation, DestroyingCancels) {
   {
     const Generation generation(&engine, v1::GenerateRequest(), "", Quick(), [] {});
   }
-  for (int i = 0; i < 1000 && engine.running() > 0; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  EXPECT_EQ(engine.running(), 0);
+  EXPECT_TRUE(Eventually([&] { return engine.running() == 0; }));
   EXPECT_EQ(engine.cancelled(), 1);
 }
 

@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "common/base/test_folder.h"
 #include "services/gateway/http/listen_address.h"
 
 namespace strata::gateway {
@@ -102,7 +103,8 @@ TEST(Access, PreflightNamesWhatAnAllowedPageMayDo) {
 }
 
 TEST(ApiKeys, FileFormatAndMode) {
-  const std::string path = ::testing::TempDir() + "gateway_keys";
+  const TestFolder folder;
+  const std::string path = folder / "keys";
   std::ofstream(path) << "# comment\n\nann: key-of-ann\nbob:key:with:colons\n";
   chmod(path.c_str(), 0600);
   const std::vector<std::string> files = {path};

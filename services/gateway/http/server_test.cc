@@ -9,6 +9,7 @@
 
 #include <boost/asio/awaitable.hpp>
 
+#include "common/base/eventually.h"
 #include "services/gateway/http/pool.h"
 #include "services/gateway/http/wake.h"
 #include "services/gateway/json/json.h"
@@ -76,15 +77,6 @@ class ServerTest : public ::testing::Test {
     port_ = server_->ports()[0];
   }
   void SetUp() override { StartServer(ServerOptions()); }
-
-  template <typename Condition>
-  bool Eventually(Condition condition) {
-    for (int i = 0; i < 1000; ++i) {
-      if (condition()) return true;
-      std::this_thread::sleep_for(milliseconds(5));
-    }
-    return false;
-  }
 
   std::atomic<int> waiting_ = 0;
   std::atomic<int> gone_ = 0;
@@ -347,7 +339,7 @@ TEST_F(ServerTest, GracefulStopFinishesRunningRequests) {
   RawClient busy(port_);
   busy.SendRequest("POST", "/wait", "{}");
   ASSERT_TRUE(Eventually([&] { return waiting_ == 1; }));
-  std::thread stopper([&] { server_->Stop(10000); });
+  std::thread stopper([&] { server_->Stop(120000); });
   EXPECT_TRUE(idle.WaitClosed());
   release_ = true;
   const RawResponse response = busy.Read();

@@ -1,8 +1,8 @@
 #include "services/gateway/testing/gateway_fixture.h"
 
 #include <cctype>
-#include <thread>
 
+#include "common/base/eventually.h"
 #include "services/gateway/json/json.h"
 
 namespace strata::gateway::testing {
@@ -48,11 +48,7 @@ RawResponse Gateway::Post(std::string_view path, std::string_view body,
 RawResponse Gateway::Get(std::string_view path) { return Fetch(port(), "GET", path); }
 
 bool Gateway::WaitIdle() {
-  for (int i = 0; i < 1000; ++i) {
-    if (engine_.running() == 0) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return false;
+  return Eventually([this] { return engine_.running() == 0; });
 }
 
 std::vector<std::string> Events(std::string_view body) {

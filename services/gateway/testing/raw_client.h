@@ -45,7 +45,7 @@ class RawClient {
   bool connected() const { return fd_.valid(); }
 
  private:
-  static constexpr std::chrono::milliseconds kPatience{10000};
+  static constexpr std::chrono::milliseconds kPatience{120000};
   // False at the end of the stream or of the patience.
   bool Receive(std::chrono::steady_clock::time_point deadline);
 

@@ -43,7 +43,7 @@ const startGateway = (extra = '') =>
     `expertstore: "none" ${extra} }`], /serving .* on 127\.0\.0\.1:(\d+)/);
 
 async function eventually(what, condition) {
-  for (let i = 0; i < 400; ++i) {
+  for (let i = 0; i < 4800; ++i) {
     if (await condition()) return;
     await new Promise((resolve) => setTimeout(resolve, 25));
   }

@@ -72,12 +72,6 @@ struct Int8Avx512 {
   static F Join(const __m256* parts) {
     return _mm512_insertf32x8(_mm512_castps256_ps512(parts[0]), parts[1], 1);
   }
-  static I LoadParts(const std::byte* const* at, size_t offset) {
-    const auto load = [at, offset](int part) {
-      return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at[part] + offset));
-    };
-    return _mm512_inserti64x4(_mm512_castsi256_si512(load(0)), load(1), 1);
-  }
   static F Set1F(float x) { return _mm512_set1_ps(x); }
   static F MulF(F a, F b) { return _mm512_mul_ps(a, b); }
   static F ToFloat(I x) { return _mm512_cvtepi32_ps(x); }
