@@ -21,7 +21,8 @@ ABSL_FLAG(double, ram_gbs, 60, "simulate: GB/s that RAM delivers.");
 ABSL_FLAG(double, vram_gbs, 400, "simulate: GB/s that device memory delivers.");
 ABSL_FLAG(double, drive_gbs, 6, "simulate: GB/s that the drive delivers.");
 ABSL_FLAG(double, drive_us, 100, "simulate: microseconds until a read delivers its first byte.");
-ABSL_FLAG(std::string, policy, "auto", "simulate: auto, lru, layer-lru or lfu.");
+ABSL_FLAG(std::vector<std::string>, policy, std::vector<std::string>({"auto"}),
+          "simulate: auto, lru, layer-lru or lfu; of several, a row of the table for each.");
 ABSL_FLAG(double, expert_mb, 0, "simulate: megabytes of an expert; 0 = those of --shape.");
 ABSL_FLAG(uint32_t, sim_prompt, 512, "simulate: tokens of the generated prompt.");
 ABSL_FLAG(uint32_t, sim_tokens, 512, "simulate: tokens generated after it.");
@@ -34,10 +35,10 @@ namespace {
 // A row of the table: what decoding after the warm-up would be.
 absl::Status PrintRow(const trace::RoutingTrace& trace, const SimulatedModel& sizes,
                       const SimulatedMachine& machine, double ram_bytes, double device_bytes,
-                      uint32_t warmup) {
-  STRATA_ASSIGN_OR_RETURN(const SimulatedDecoding decoding,
-                          SimulateDecoding(trace, sizes, machine, ram_bytes, device_bytes,
-                                           absl::GetFlag(FLAGS_policy), warmup));
+                      const std::string& policy, uint32_t warmup) {
+  STRATA_ASSIGN_OR_RETURN(
+      const SimulatedDecoding decoding,
+      SimulateDecoding(trace, sizes, machine, ram_bytes, device_bytes, policy, warmup));
   const TierCounts& found = decoding.found;
   const TokenClock& clock = decoding.clock;
   const auto share = [&](uint64_t count) {
@@ -92,8 +93,10 @@ absl::Status Simulate(std::span<const std::string> arguments) {
     if (!absl::SimpleAtod(text, &gigabytes) || !(gigabytes > 0)) {
       return absl::InvalidArgumentError(absl::StrCat("--ram_gb: \"", text, "\" is no size"));
     }
-    STRATA_RETURN_IF_ERROR(PrintRow(trace, sizes, machine, 1e9 * gigabytes, device_bytes,
-                                    absl::GetFlag(FLAGS_sim_warmup)));
+    for (const std::string& policy : absl::GetFlag(FLAGS_policy)) {
+      STRATA_RETURN_IF_ERROR(PrintRow(trace, sizes, machine, 1e9 * gigabytes, device_bytes, policy,
+                                      absl::GetFlag(FLAGS_sim_warmup)));
+    }
   }
   return absl::OkStatus();
 }

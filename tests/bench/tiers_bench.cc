@@ -1,15 +1,16 @@
 // One engine on a model that does not fit into memory: run it under a memory limit, once for each
 // engine, and compare (tiers-pairs does both).
 //
-//   tiers_bench --engine=strata|llama --model=FILE --tokens=FILE [--percent=25] [--prompt=1200]
-//               [--generate=64] [--warm=32] [--routing=full|guarded|resident]
+//   tiers_bench --engine=strata|mapped|llama --model=FILE --tokens=FILE [--percent=25]
+//               [--prompt=1200] [--generate=64] [--warm=32] [--routing=full|guarded|resident]
 //
-// strata: store and engine in this process, an arena of `percent` of the experts. llama: llama.cpp
-// with the file mapped, weights not repacked, as its users run a model larger than memory. Each
-// reads 32 tokens, generates --warm tokens uncounted, --generate counted, and then reads the prompt
-// (0: does not). Text is sampled at temperature 1, since greedy text repeats itself and so its
-// experts; strata writes its tokens to --tokens, llama is led along them: both use the same
-// experts.
+// strata: store and engine in this process, an arena of `percent` of the experts. mapped: the same
+// engine with direct pointers into the mapped file, to see what the tiers cost when everything is
+// in memory (tier-instructions counts it). llama: llama.cpp with the file mapped, weights not
+// repacked, as its users run a model larger than memory. Each reads 32 tokens, generates --warm
+// tokens uncounted, --generate counted, and then reads the prompt (0: does not). Text is sampled at
+// temperature 1, since greedy text repeats itself and so its experts; strata writes its tokens to
+// --tokens, llama is led along them: both use the same experts.
 //
 // Beside speed and bytes strata prints what says whether the routing is like a trained model's (hit
 // rate; share of a token's experts that the next one uses too) and how busy the drive was kept:
@@ -37,7 +38,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_format.h"
 
-ABSL_FLAG(std::string, engine, "strata", "strata or llama.");
+ABSL_FLAG(std::string, engine, "strata", "strata, mapped or llama.");
 ABSL_FLAG(std::string, model, "", "GGUF file that both engines know.");
 ABSL_FLAG(uint32_t, percent, 25, "Of the experts that the arena holds.");
 ABSL_FLAG(std::string, tokens, "/tmp/tiers_bench.tokens", "Tokens generated: strata writes them.");
@@ -46,6 +47,8 @@ ABSL_FLAG(uint32_t, generate, 64, "Tokens generated and counted.");
 ABSL_FLAG(uint32_t, warm, 32, "Tokens generated before.");
 ABSL_FLAG(std::string, routing, "full", "Prompt routing of strata.");
 ABSL_FLAG(std::string, look_ahead, "prompt", "Of strata: off, prompt or always.");
+ABSL_FLAG(std::string, policy, "auto", "Of strata's store: which expert goes.");
+ABSL_FLAG(uint32_t, threads, 2, "Of strata.");
 ABSL_FLAG(uint32_t, chunk, 0, "Prompt tokens of a step of strata; 0 = the default.");
 
 namespace strata::bench {
@@ -166,6 +169,76 @@ absl::StatusOr<double> RawRate(const expertstore::DataPlaneOptions& options) {
   return rate;
 }
 
+v1::ComputeConfig Config() {
+  v1::ComputeConfig config = compute::SmallConfig();
+  config.set_threads(absl::GetFlag(FLAGS_threads));
+  config.set_spin_us(2000);
+  config.set_max_sequences(1);
+  config.set_prompt_routing(absl::GetFlag(FLAGS_routing));
+  config.set_chunk_tokens(absl::GetFlag(FLAGS_chunk));
+  config.set_look_ahead(absl::GetFlag(FLAGS_look_ahead));
+  return config;
+}
+
+double Rate(const expertstore::DataPlaneStatus& a, const expertstore::DataPlaneStatus& b) {
+  return static_cast<double>(b.bytes_read - a.bytes_read) * 1e3 /
+         static_cast<double>(std::max<uint64_t>(1, b.reading_ns - a.reading_ns));
+}
+
+double BusyPercent(const expertstore::DataPlaneStatus& a, const expertstore::DataPlaneStatus& b,
+                   double seconds) {
+  return 100e-9 * static_cast<double>(b.reading_ns - a.reading_ns) / seconds;
+}
+
+// Generates, then reads the prompt. `plane`: null without a store; `trace`: empty without one.
+absl::Status Measure(compute::Runtime& runtime, const std::vector<uint32_t>& prompt,
+                     expertstore::DataPlane* plane, const std::string& trace, Figures* figures) {
+  const auto status = [plane] {
+    return plane != nullptr ? plane->Status() : expertstore::DataPlaneStatus();
+  };
+  const uint32_t count = absl::GetFlag(FLAGS_generate);
+  auto sink = std::make_shared<compute::CollectingSink>();
+  v1::GenerateRequest request = compute::Request(std::span(prompt).first(kShortPrompt),
+                                                 absl::GetFlag(FLAGS_warm) + count + 1);
+  request.mutable_sampling()->set_temperature(1);
+  request.mutable_sampling()->set_seed(1);
+  STRATA_RETURN_IF_ERROR(runtime.engine().Generate(request, sink).status());
+  sink->WaitForTokens(absl::GetFlag(FLAGS_warm) + 1);
+  const Stopwatch watch;
+  const auto before = status();
+  const compute::ExpertCounters counters = runtime.engine().status().experts;
+  STRATA_RETURN_IF_ERROR(sink->Wait());
+  const double seconds = watch.Seconds();
+  const auto between = status();
+  const compute::ExpertCounters after = runtime.engine().status().experts;
+  std::ofstream tokens(absl::GetFlag(FLAGS_tokens));
+  for (const uint32_t token : sink->tokens()) tokens << token << '\n';
+  tokens.close();
+  figures->generation = count / seconds;
+  figures->generation_bytes = between.bytes_read - before.bytes_read;
+  const auto hits = static_cast<double>(after.hits - counters.hits);
+  const auto misses = static_cast<double>(after.misses - counters.misses);
+  figures->more = absl::StrFormat(
+      "hit rate %.3f, waited %.0f %%, drive busy %.0f %%, %.0f MB/s", hits / (hits + misses),
+      100e-9 * static_cast<double>(after.wait_ns - counters.wait_ns) / seconds,
+      BusyPercent(before, between, seconds), Rate(before, between));
+  if (!trace.empty()) {
+    STRATA_ASSIGN_OR_RETURN(const double overlap, Overlap(trace));
+    figures->more += absl::StrFormat(", next-token overlap %.3f", overlap);
+  }
+  if (absl::GetFlag(FLAGS_prompt) == 0) return absl::OkStatus();
+  auto reader = std::make_shared<compute::CollectingSink>();
+  STRATA_RETURN_IF_ERROR(runtime.engine().Generate(compute::Request(prompt, 1), reader).status());
+  STRATA_RETURN_IF_ERROR(reader->Wait());
+  const double read_seconds = reader->finish().timings().prompt_ms() / 1e3;
+  const auto end = status();
+  figures->prompt = static_cast<double>(prompt.size()) / read_seconds;
+  figures->prompt_bytes = end.bytes_read - between.bytes_read;
+  figures->more += absl::StrFormat("; prompt: drive busy %.0f %%, %.0f MB/s",
+                                   BusyPercent(between, end, read_seconds), Rate(between, end));
+  return absl::OkStatus();
+}
+
 absl::Status RunStrata(const std::vector<uint32_t>& prompt) {
   STRATA_ASSIGN_OR_RETURN(auto file, gguf::Model::Open(absl::GetFlag(FLAGS_model)));
   expertstore::DataPlaneOptions options;
@@ -175,75 +248,28 @@ absl::Status RunStrata(const std::vector<uint32_t>& prompt) {
   options.experts_per_token = 8;
   STRATA_ASSIGN_OR_RETURN(const expertstore::SlotPlan all,
                           expertstore::PlanSlots(options.geometry, 1ull << 60, 1));
-  options.arena_bytes = all.all_bytes * absl::GetFlag(FLAGS_percent) / 100;
+  const uint32_t percent = absl::GetFlag(FLAGS_percent);
+  options.arena_bytes = all.all_bytes * percent / 100;
+  options.policy = absl::GetFlag(FLAGS_policy);
   options.attach_path = absl::StrCat("/tmp/tiers_bench.", getpid(), ".sock");
   STRATA_ASSIGN_OR_RETURN(const auto plane, expertstore::DataPlane::Create(options));
   std::thread thread([&plane] { plane->Run(); });
-  const std::string trace = absl::StrCat("/tmp/tiers_bench.", getpid(), ".trace");
+  const std::string trace =
+      percent < 100 ? absl::StrCat("/tmp/tiers_bench.", getpid(), ".trace") : "";
   const auto run = [&]() -> absl::Status {
     auto source = std::make_unique<compute::ArenaExpertSource>(
         compute::ArenaExpertSource::Options{options.attach_path, options.fingerprint});
     STRATA_RETURN_IF_ERROR(source->WaitUntilReady(20000));
-    v1::ComputeConfig config = compute::SmallConfig();
-    config.set_spin_us(2000);
-    config.set_max_sequences(1);
-    config.set_prompt_routing(absl::GetFlag(FLAGS_routing));
-    config.set_chunk_tokens(absl::GetFlag(FLAGS_chunk));
+    v1::ComputeConfig config = Config();
     config.set_trace_file(trace);
-    config.set_look_ahead(absl::GetFlag(FLAGS_look_ahead));
     STRATA_ASSIGN_OR_RETURN(const auto runtime,
                             compute::Runtime::Open(std::move(file), config, std::move(source)));
     STRATA_RETURN_IF_ERROR(runtime->StartEngine(nullptr));
-    while (plane->Status().counts.background_left > 0) std::this_thread::yield();
-    Figures figures;
-    const uint32_t count = absl::GetFlag(FLAGS_generate);
-    auto sink = std::make_shared<compute::CollectingSink>();
-    v1::GenerateRequest request = compute::Request(std::span(prompt).first(kShortPrompt),
-                                                   absl::GetFlag(FLAGS_warm) + count + 1);
-    request.mutable_sampling()->set_temperature(1);
-    request.mutable_sampling()->set_seed(1);
-    STRATA_RETURN_IF_ERROR(runtime->engine().Generate(request, sink).status());
-    sink->WaitForTokens(absl::GetFlag(FLAGS_warm) + 1);
-    const Stopwatch watch;
-    const auto before = plane->Status();
-    const compute::ExpertCounters counters = runtime->engine().status().experts;
-    STRATA_RETURN_IF_ERROR(sink->Wait());
-    const double seconds = watch.Seconds();
-    const auto between = plane->Status();
-    const compute::ExpertCounters after = runtime->engine().status().experts;
-    std::ofstream tokens(absl::GetFlag(FLAGS_tokens));
-    for (const uint32_t token : sink->tokens()) tokens << token << '\n';
-    tokens.close();
-    figures.generation = count / seconds;
-    figures.generation_bytes = between.bytes_read - before.bytes_read;
-    STRATA_ASSIGN_OR_RETURN(const double overlap, Overlap(trace));
-    const auto rate = [](const expertstore::DataPlaneStatus& a,
-                         const expertstore::DataPlaneStatus& b) {
-      return static_cast<double>(b.bytes_read - a.bytes_read) * 1e3 /
-             static_cast<double>(std::max<uint64_t>(1, b.reading_ns - a.reading_ns));
-    };
-    const auto hits = static_cast<double>(after.hits - counters.hits);
-    const auto misses = static_cast<double>(after.misses - counters.misses);
-    figures.more = absl::StrFormat(
-        "hit rate %.3f, next-token overlap %.3f, waited %.0f %%, drive busy %.0f %%, %.0f MB/s",
-        hits / (hits + misses), overlap,
-        100e-9 * static_cast<double>(after.wait_ns - counters.wait_ns) / seconds,
-        100e-9 * static_cast<double>(between.reading_ns - before.reading_ns) / seconds,
-        rate(before, between));
-    if (absl::GetFlag(FLAGS_prompt) > 0) {
-      auto reader = std::make_shared<compute::CollectingSink>();
-      STRATA_RETURN_IF_ERROR(
-          runtime->engine().Generate(compute::Request(prompt, 1), reader).status());
-      STRATA_RETURN_IF_ERROR(reader->Wait());
-      const v1::Timings read = reader->finish().timings();
-      const auto end = plane->Status();
-      figures.prompt = 1000.0 * static_cast<double>(prompt.size()) / read.prompt_ms();
-      figures.prompt_bytes = end.bytes_read - between.bytes_read;
-      figures.more += absl::StrFormat(
-          "; prompt: drive busy %.0f %%, %.0f MB/s",
-          100e-6 * static_cast<double>(end.reading_ns - between.reading_ns) / read.prompt_ms(),
-          rate(between, end));
+    while (plane->Status().counts.background_left > 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
+    Figures figures;
+    STRATA_RETURN_IF_ERROR(Measure(*runtime, prompt, plane.get(), trace, &figures));
     STRATA_ASSIGN_OR_RETURN(const double raw, RawRate(options));
     figures.more += absl::StrFormat("; raw %.0f MB/s", raw / 1e6);
     Print(figures);
@@ -252,8 +278,17 @@ absl::Status RunStrata(const std::vector<uint32_t>& prompt) {
   absl::Status status = run();
   plane->Stop();
   thread.join();
-  unlink(trace.c_str());
+  if (!trace.empty()) unlink(trace.c_str());
   return status;
+}
+
+absl::Status RunMapped(const std::vector<uint32_t>& prompt) {
+  STRATA_ASSIGN_OR_RETURN(const auto runtime,
+                          compute::OpenLocal(absl::GetFlag(FLAGS_model), Config()));
+  Figures figures;
+  STRATA_RETURN_IF_ERROR(Measure(*runtime, prompt, nullptr, "", &figures));
+  Print(figures);
+  return absl::OkStatus();
 }
 
 absl::Status RunLlama(const std::vector<uint32_t>& prompt) {
@@ -313,7 +348,12 @@ absl::Status Main() {
                    std::max<size_t>(absl::GetFlag(FLAGS_prompt), kShortPrompt));
   std::cout << "| engine | limit MB | generation tok/s | MB read a token | prompt tok/s | MB read "
                "for it | |\n";
-  return absl::GetFlag(FLAGS_engine) == "llama" ? RunLlama(prompt) : RunStrata(prompt);
+  const std::string engine = absl::GetFlag(FLAGS_engine);
+  if (engine == "llama") return RunLlama(prompt);
+  if (engine == "mapped") return RunMapped(prompt);
+  if (engine == "strata") return RunStrata(prompt);
+  return absl::InvalidArgumentError(
+      absl::StrCat("--engine=", engine, " is not one of: strata, mapped, llama"));
 }
 
 }  // namespace
