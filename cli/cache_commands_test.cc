@@ -3,12 +3,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "common/base/test_folder.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
 #include "services/kvstore/service/kvstore_service.h"
@@ -28,17 +28,15 @@ constexpr uint32_t kBlock = 4;
 class CacheCommandsTest : public testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = testing::TempDir() + "cacheXXXXXX";
-    folder_ = mkdtemp(pattern.data());
     BlockStore::Options options;
-    options.path = folder_ + "/kv";
+    options.path = folder_ / "kv";
     options.budget_bytes = 1 << 30;
     options.now_ms = [] { return uint64_t{1'000'000}; };
     store_ = *BlockStore::Open(options);
     service_ = std::make_unique<kvstore::KvStoreService>(*store_, options.path, 64);
     grpc::Service* const services[] = {service_.get()};
-    server_ = *rpc::Server::Start("unix:" + folder_ + "/s", {}, services);
-    stub_ = v1::KvStore::NewStub(*rpc::Connect("unix:" + folder_ + "/s", {}));
+    server_ = *rpc::Server::Start("unix:" + folder_ / "s", {}, services);
+    stub_ = v1::KvStore::NewStub(*rpc::Connect("unix:" + folder_ / "s", {}));
     Save("a shared start. and then this");
     Save("a shared start, but then that");
   }
@@ -46,7 +44,6 @@ class CacheCommandsTest : public testing::Test {
     server_.reset();
     service_.reset();
     store_.reset();
-    std::filesystem::remove_all(folder_);
   }
   // One token a character.
   void Save(std::string_view text) {
@@ -73,7 +70,7 @@ class CacheCommandsTest : public testing::Test {
     return status;
   }
 
-  std::string folder_;
+  const TestFolder folder_;
   const BlockId root_ = state::RootId("model", "layout", "");
   std::unique_ptr<BlockStore> store_;
   std::unique_ptr<kvstore::KvStoreService> service_;
@@ -121,7 +118,7 @@ TEST_F(CacheCommandsTest, VerifiesAndCollects) {
   EXPECT_THAT(out_, HasSubstr("11 blocks, 1.1 MB read, 0 damaged"));
   ASSERT_TRUE(Run({"gc"}).ok());
   EXPECT_THAT(out_, HasSubstr("in use"));
-  for (const auto& file : std::filesystem::directory_iterator(folder_ + "/kv/segments")) {
+  for (const auto& file : std::filesystem::directory_iterator(folder_ / "kv/segments")) {
     std::fstream f(file.path(), std::ios::in | std::ios::out | std::ios::binary);
     f.seekp(50'000);
     f.put('y');

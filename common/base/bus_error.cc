@@ -69,8 +69,7 @@ void OnBusError(int /*signal*/, siginfo_t* info, void* /*context*/) {
   constexpr char kUnknown[] = "(unknown)";
   constexpr char kAfter[] =
       "' cannot be read: the file was cut while it was in use, or its drive failed; put the "
-      "complete "
-      "file back and start again\n";
+      "complete file back and start again\n";
   Say(kBefore, sizeof(kBefore) - 1);
   if (!SayPath(reinterpret_cast<uintptr_t>(info->si_addr))) Say(kUnknown, sizeof(kUnknown) - 1);
   Say(kAfter, sizeof(kAfter) - 1);

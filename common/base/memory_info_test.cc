@@ -1,27 +1,25 @@
 #include "common/base/memory_info.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
+#include <string>
+
+#include "common/base/test_folder.h"
 
 namespace strata {
 namespace {
 
 // A machine made of files.
-class FakeMachine {
- public:
-  FakeMachine() {
-    std::string pattern = testing::TempDir() + "machineXXXXXX";
-    root = mkdtemp(pattern.data());
-  }
-  ~FakeMachine() { std::filesystem::remove_all(root); }
+struct FakeMachine {
   void Write(const std::string& path, const std::string& text) {
     std::filesystem::create_directories(std::filesystem::path(root + path).parent_path());
     std::ofstream(root + path) << text;
   }
-  std::string root;
+
+  const TestFolder folder;
+  const std::string root = folder.path();
 };
 
 TEST(MemoryInfo, IsTheLeastOfMachineAndGroups) {

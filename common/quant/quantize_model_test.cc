@@ -1,8 +1,6 @@
 // Whole models: what is converted, what is kept, and that llama.cpp runs the result.
 #include "common/quant/quantize_model.h"
 
-#include <stdlib.h>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -12,6 +10,7 @@
 #include <map>
 #include <memory>
 
+#include "common/base/test_folder.h"
 #include "common/gguf/reader.h"
 #include "common/gguf/writer.h"
 #include "common/quant/decode.h"
@@ -32,13 +31,7 @@ using ::testing::HasSubstr;
 
 class QuantizeModelTest : public ::testing::Test {
  protected:
-  QuantizeModelTest() {
-    std::string pattern = ::testing::TempDir() + "strata-quantize.XXXXXX";
-    folder_ = mkdtemp(pattern.data());
-  }
-  ~QuantizeModelTest() override { std::filesystem::remove_all(folder_); }
-
-  std::string Path(const std::string& name) const { return folder_ + "/" + name; }
+  std::string Path(const std::string& name) const { return folder_ / name; }
 
   // A random qwen3moe model in F32.
   std::string RandomModel() {
@@ -74,7 +67,7 @@ class QuantizeModelTest : public ::testing::Test {
   }
 
  private:
-  std::string folder_;
+  const TestFolder folder_;
 };
 
 std::string Content(const std::string& path) {

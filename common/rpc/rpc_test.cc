@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "common/base/test_folder.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
 #include "strata/v1/kvstore.grpc.pb.h"
@@ -29,13 +30,7 @@ class EchoStatus final : public v1::KvStore::Service {
 
 class RpcTest : public testing::Test {
  protected:
-  RpcTest() {
-    std::string pattern = testing::TempDir() + "rpcXXXXXX";
-    directory_ = mkdtemp(pattern.data());
-  }
-  std::string Address(std::string_view name) const {
-    return "unix:" + directory_ + "/" + std::string(name);
-  }
+  std::string Address(std::string_view name) const { return "unix:" + folder_ / std::string(name); }
   absl::StatusOr<std::string> Ask(const std::string& address, const v1::TlsConfig& tls) {
     auto channel = Connect(address, tls);
     if (!channel.ok()) return channel.status();
@@ -46,7 +41,7 @@ class RpcTest : public testing::Test {
     if (!status.ok()) return FromGrpc(status);
     return response.path();
   }
-  std::string directory_;
+  const TestFolder folder_;
   EchoStatus service_;
   grpc::Service* services_[1] = {&service_};
 };
@@ -56,12 +51,12 @@ TEST_F(RpcTest, UnixSocketCarriesRequestIdAndHasMode0660) {
   ASSERT_TRUE(server.ok()) << server.status();
   EXPECT_EQ(Ask(Address("a"), {}).value(), "req-1");
   struct stat info;
-  ASSERT_EQ(stat((directory_ + "/a").c_str(), &info), 0);
+  ASSERT_EQ(stat((folder_ / "a").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0660);
 }
 
 TEST_F(RpcTest, SecondInstanceIsRefusedAndLeftoverSocketReplaced) {
-  std::ofstream(directory_ + "/a") << "left over";
+  std::ofstream(folder_ / "a") << "left over";
   auto first = Server::Start(Address("a"), {}, services_);
   ASSERT_TRUE(first.ok()) << first.status();
   auto second = Server::Start(Address("a"), {}, services_);
@@ -115,7 +110,7 @@ class TlsTest : public RpcTest {
  protected:
   bool MakeCertificates() {
     const std::string script =
-        "cd " + directory_ +
+        "cd " + folder_.path() +
         " && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
         " -subj /CN=ca -keyout ca.key -out ca.pem 2>/dev/null"
         " && openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=localhost"
@@ -127,9 +122,9 @@ class TlsTest : public RpcTest {
   }
   v1::TlsConfig Tls() const {
     v1::TlsConfig tls;
-    tls.set_certificate(directory_ + "/peer.pem");
-    tls.set_private_key(directory_ + "/peer.key");
-    tls.set_client_ca(directory_ + "/ca.pem");
+    tls.set_certificate(folder_ / "peer.pem");
+    tls.set_private_key(folder_ / "peer.key");
+    tls.set_client_ca(folder_ / "ca.pem");
     return tls;
   }
 };

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "common/base/eventually.h"
+#include "common/base/test_folder.h"
 #include "common/rpc/server.h"
 #include "common/state/block_id.h"
 #include "services/gateway/engine/generation.h"
@@ -24,8 +25,6 @@ using testing::FakeKvStore;
 class GrpcEngineTest : public ::testing::Test {
  protected:
   GrpcEngineTest() {
-    std::string pattern = ::testing::TempDir() + "gwXXXXXX";
-    directory_ = mkdtemp(pattern.data());
     description_.mutable_fingerprint()->set_hash("0123456789abcdef");
     description_.mutable_fingerprint()->set_name("Fake");
     description_.mutable_state_layout()->set_hash("layout");
@@ -33,8 +32,8 @@ class GrpcEngineTest : public ::testing::Test {
     description_.set_max_sequences(2);
   }
 
-  std::string ComputeAddress() const { return "unix:" + directory_ + "/compute"; }
-  std::string KvAddress() const { return "unix:" + directory_ + "/kvstore"; }
+  std::string ComputeAddress() const { return "unix:" + folder_ / "compute"; }
+  std::string KvAddress() const { return "unix:" + folder_ / "kvstore"; }
 
   void StartCompute(FakeEngine::Writer writer) {
     compute_server_.reset();
@@ -97,7 +96,7 @@ class GrpcEngineTest : public ::testing::Test {
 
   milliseconds patience_{50};
   milliseconds plan_timeout_{120000};  // no test but one is about lateness
-  std::string directory_;
+  const TestFolder folder_;
   v1::DescribeResponse description_;
   std::unique_ptr<FakeCompute> compute_;
   FakeKvStore kvstore_;

@@ -2,13 +2,12 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "common/base/test_folder.h"
 #include "services/kvstore/blocks/block_store.h"
 
 namespace strata::kvstore {
@@ -16,15 +15,6 @@ namespace strata::kvstore {
 class StoreFixture : public testing::Test {
  protected:
   static constexpr uint32_t kBlock = 4;  // tokens
-
-  StoreFixture() {
-    std::string pattern = testing::TempDir() + "block_store_XXXXXX";
-    path_ = mkdtemp(pattern.data());
-  }
-  ~StoreFixture() override {
-    store_.reset();
-    std::filesystem::remove_all(path_);
-  }
 
   absl::Status TryOpen(BlockStore::Options options) {
     store_.reset();
@@ -71,7 +61,8 @@ class StoreFixture : public testing::Test {
     return store_->Plan({root_, tokens, kBlock});
   }
 
-  std::string path_;
+  const TestFolder folder_;
+  const std::string path_ = folder_.path();
   BlockId root_ = state::RootId("model", "layout", "");
   std::unique_ptr<BlockStore> store_;
 };

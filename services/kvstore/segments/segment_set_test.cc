@@ -8,6 +8,8 @@
 #include <map>
 #include <random>
 
+#include "common/base/test_folder.h"
+
 namespace strata::kvstore {
 namespace {
 
@@ -24,16 +26,11 @@ std::string Bytes(uint32_t n, size_t size) {
 
 class SegmentSetTest : public testing::Test {
  protected:
-  SegmentSetTest() {
-    std::string pattern = testing::TempDir() + "segmentsXXXXXX";
-    folder_ = mkdtemp(pattern.data());
-    Open();
-  }
-  ~SegmentSetTest() override { fs::remove_all(folder_); }
+  SegmentSetTest() { Open(); }
 
   void Open(bool punch = true) {
     set_.reset();
-    auto set = SegmentSet::Open({folder_, 256 << 10, false, punch});
+    auto set = SegmentSet::Open({folder_.path(), 256 << 10, false, punch});
     ASSERT_TRUE(set.ok()) << set.status();
     set_ = *std::move(set);
   }
@@ -62,14 +59,14 @@ class SegmentSetTest : public testing::Test {
   }
   uint64_t Allocated() {
     uint64_t bytes = 0;
-    for (const auto& file : fs::directory_iterator(folder_)) {
+    for (const auto& file : fs::directory_iterator(folder_.path())) {
       const auto open = SegmentFile::Open(file.path(), SegmentFile::Mode::kRead);
       bytes += open->Size()->allocated;
     }
     return bytes;
   }
 
-  std::string folder_;
+  const TestFolder folder_;
   std::unique_ptr<SegmentSet> set_;
 };
 
@@ -154,7 +151,7 @@ TEST_F(SegmentSetTest, ATornTailIsCutOffAndWritingGoesOn) {
   const Extent first = Append(1, 10'000);
   const Extent second = Append(2, 10'000);
   for (const uint64_t left : {uint64_t{9000}, uint64_t{4096}, uint64_t{100}, uint64_t{0}}) {
-    const std::string path = fs::directory_iterator(folder_)->path();
+    const std::string path = fs::directory_iterator(folder_.path())->path();
     fs::resize_file(path, second.offset + left);
     Open();
     ASSERT_TRUE(set_->Adopt(first));
@@ -171,7 +168,7 @@ TEST_F(SegmentSetTest, ADamagedHeaderHidesOnlyItsOwnRecord) {
   for (const uint32_t hit : {0u, 3u, 7u}) {
     for (const uint64_t at : {uint64_t{0}, uint64_t{9}, uint64_t{20}, uint64_t{40}, uint64_t{63},
                               RecordHeader::kBytes}) {
-      const std::string path = fs::directory_iterator(folder_)->path();
+      const std::string path = fs::directory_iterator(folder_.path())->path();
       std::string whole(fs::file_size(path), 0);
       std::ifstream(path, std::ios::binary)
           .read(whole.data(), static_cast<std::streamsize>(whole.size()));
@@ -193,7 +190,7 @@ TEST_F(SegmentSetTest, ADamagedHeaderHidesOnlyItsOwnRecord) {
 // Bytes of a record are no record anywhere else, nor is a copy of one.
 TEST_F(SegmentSetTest, ARecordInsideTheDataOfAnotherIsNotFound) {
   const Extent inner = Append(1, 100);
-  const std::string path = fs::directory_iterator(folder_)->path();
+  const std::string path = fs::directory_iterator(folder_.path())->path();
   std::string record(inner.bytes, 0);
   std::ifstream(path, std::ios::binary)
       .read(record.data(), static_cast<std::streamsize>(record.size()));

@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <filesystem>
 #include <thread>
 
+#include "common/base/test_folder.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
 #include "services/compute/service/kv_client.h"
@@ -19,24 +19,19 @@ constexpr uint32_t kBlock = 4;
 class KvStoreServiceTest : public testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = testing::TempDir() + "kvXXXXXX";
-    folder_ = mkdtemp(pattern.data());
     *key_.mutable_fingerprint()->mutable_hash() = "model";
     *key_.mutable_layout()->mutable_hash() = "layout";
     key_.mutable_layout()->set_block_tokens(kBlock);
     Start();
   }
-  void TearDown() override {
-    Stop();
-    std::filesystem::remove_all(folder_);
-  }
+  void TearDown() override { Stop(); }
   void Start() {
-    auto store = BlockStore::Open({folder_ + "/kv", 1 << 30});
+    auto store = BlockStore::Open({folder_ / "kv", 1 << 30});
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
-    service_ = std::make_unique<KvStoreService>(*store_, folder_, /*min_run_tokens=*/64);
+    service_ = std::make_unique<KvStoreService>(*store_, folder_.path(), /*min_run_tokens=*/64);
     grpc::Service* const services[] = {service_.get()};
-    auto server = rpc::Server::Start("unix:" + folder_ + "/s", {}, services);
+    auto server = rpc::Server::Start("unix:" + folder_ / "s", {}, services);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
@@ -45,7 +40,7 @@ class KvStoreServiceTest : public testing::Test {
     service_.reset();
     store_.reset();
   }
-  std::shared_ptr<grpc::Channel> Channel() { return *rpc::Connect("unix:" + folder_ + "/s", {}); }
+  std::shared_ptr<grpc::Channel> Channel() { return *rpc::Connect("unix:" + folder_ / "s", {}); }
   std::vector<uint32_t> Tokens(uint32_t n) {
     std::vector<uint32_t> tokens(n);
     for (uint32_t i = 0; i < n; ++i) tokens[i] = i;
@@ -78,7 +73,7 @@ class KvStoreServiceTest : public testing::Test {
     return response;
   }
 
-  std::string folder_;
+  const TestFolder folder_;
   v1::StateKey key_;
   std::unique_ptr<BlockStore> store_;
   std::unique_ptr<KvStoreService> service_;
