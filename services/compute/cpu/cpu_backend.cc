@@ -9,6 +9,7 @@
 #include "common/base/checked.h"
 #include "common/base/memory_map.h"
 #include "common/base/status.h"
+#include "common/quant/weight_layout.h"
 #include "services/compute/cpu/cpu_backend_impl.h"
 #include "services/compute/cpu/topology.h"
 
@@ -95,9 +96,19 @@ absl::StatusOr<Tensor> CpuBackend::LoadWeight(std::span<const std::byte> bytes, 
                                                    A(NameOf(type)), " values does not have ",
                                                    bytes.size(), " bytes"));
   }
-  const std::span<const std::byte> kept = weights_.Keep(bytes);
+  const bool interleave = rows % quant::kInterleavedRows == 0 && quant::GainsFromRows8(type) &&
+                          kernels_.rows8[static_cast<size_t>(type)] != nullptr;
+  const std::byte* kept = weights_.Keep(bytes, [&](std::byte* to) {
+    if (interleave) {
+      quant::InterleaveRows(type, rows, *row_bytes, bytes.data(), to);
+    } else {
+      std::memcpy(to, bytes.data(), bytes.size());
+    }
+  });
   // Weights are only read; Tensor has one pointer for both directions.
-  return Tensor{type, rows, cols, *row_bytes, const_cast<std::byte*>(kept.data())};
+  Tensor weight{type, rows, cols, *row_bytes, const_cast<std::byte*>(kept)};
+  if (interleave && kept != bytes.data()) weight.layout = quant::WeightLayout::kRows8;
+  return weight;
 }
 
 void CpuBackend::CopyToDevice(std::byte* device, std::span<const std::byte> host) {

@@ -75,6 +75,11 @@ class CpuBackend final : public Backend {
   void RunProduct(const Tensor& weight, int64_t first_output, int outputs,
                   const std::byte* const* rows, int row_count, float* out, int64_t out_stride,
                   std::byte* scratch) const;
+  // RunProduct of interleaved rows of a type without kernels for them.
+  void RunApart(ProductTile tile) const;
+  // Scratch memory of RunProduct, and where RunApart's own part of it begins.
+  size_t ProductScratch(int64_t inputs) const;
+  size_t ApartOffset(int64_t inputs) const;
   // Calls fn(begin, end, worker) for ranges that cover [0, rows); in one piece on the caller if the
   // work, about `row_cost` elements a row, does not pay for waking others.
   void ForRows(int64_t rows, int64_t row_cost,

@@ -138,7 +138,7 @@ void CpuBackend::ExpertFfn(const Tensor& x, std::span<const ExpertTask> tasks, c
   }
   Tensor hidden{TensorType::kF32, pairs, ff, static_cast<size_t>(ff) * sizeof(float), nullptr};
   hidden.data = scratch_.Take(hidden.row_bytes * pairs);
-  const PerWorker kernel_scratch = TakePerWorker(kernels_.product_scratch(std::max(x.cols, ff)));
+  const PerWorker kernel_scratch = TakePerWorker(ProductScratch(std::max(x.cols, ff)));
   constexpr size_t kResult = kTileOutputs * kTileRows;
   const PerWorker results = TakePerWorker(sizeof(float) * 2 * kResult);
 

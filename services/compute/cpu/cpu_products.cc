@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "common/quant/weight_layout.h"
 #include "services/compute/cpu/activations.h"
 #include "services/compute/cpu/cpu_backend_impl.h"
 #include "services/compute/cpu/product_tiles.h"
@@ -45,7 +46,37 @@ void CpuBackend::RunProduct(const Tensor& weight, int64_t first_output, int outp
   tile.out = out;
   tile.out_stride = out_stride;
   tile.scratch = scratch;
-  kernels_.product[static_cast<size_t>(weight.type)](tile);
+  const auto type = static_cast<size_t>(weight.type);
+  if (weight.layout == quant::WeightLayout::kGguf) {
+    kernels_.product[type](tile);
+  } else if (kernels_.rows8[type] != nullptr) {
+    kernels_.rows8[type](tile);
+  } else {
+    RunApart(tile);
+  }
+}
+
+// Puts interleaved rows apart, kOutputsPadding of them at a time, and multiplies with those.
+void CpuBackend::RunApart(ProductTile tile) const {
+  std::byte* const apart = tile.scratch + ApartOffset(tile.inputs);
+  const std::byte* weights = tile.weights;
+  tile.weights = apart;
+  for (int left = tile.outputs; left > 0; left -= kOutputsPadding) {
+    tile.outputs = std::min(left, kOutputsPadding);
+    quant::DeinterleaveRows(tile.type, tile.outputs, tile.weight_row_bytes, weights, apart);
+    kernels_.product[static_cast<size_t>(tile.type)](tile);
+    weights += kOutputsPadding * tile.weight_row_bytes;
+    tile.out += kOutputsPadding;
+  }
+}
+
+size_t CpuBackend::ApartOffset(int64_t inputs) const {
+  return (kernels_.product_scratch(inputs) + 63) / 64 * 64;
+}
+
+size_t CpuBackend::ProductScratch(int64_t inputs) const {
+  constexpr size_t kMostBytes = 2;  // of a weight that may be interleaved
+  return ApartOffset(inputs) + kOutputsPadding * kMostBytes * static_cast<size_t>(inputs);
 }
 
 void CpuBackend::MatMul(const Tensor& x, std::span<const Tensor> weights,
@@ -62,7 +93,7 @@ void CpuBackend::MatMul(const Tensor& x, std::span<const Tensor> weights,
     output_tiles += CeilDiv(weights[i].rows, kTileOutputs);
   }
   const Activations activations = Prepare(x, needed);
-  const PerWorker kernel_scratch = TakePerWorker(kernels_.product_scratch(x.cols));
+  const PerWorker kernel_scratch = TakePerWorker(ProductScratch(x.cols));
   const PerWorker results = TakePerWorker(sizeof(float) * kTileOutputs * kTileRows);
   const int64_t row_tiles = CeilDiv(x.rows, kTileRows);
 

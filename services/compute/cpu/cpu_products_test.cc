@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "common/quant/weight_layout.h"
 #include "services/compute/cpu/test_backends.h"
 #include "services/compute/cpu/test_tensors.h"
 
@@ -243,6 +244,41 @@ TEST_P(Products, SeveralWeightsBiasAndAccumulation) {
           EXPECT_EQ(reinterpret_cast<const float*>(together[i].Rows(t, 1).data)[o], expected);
         }
       }
+    }
+  }
+}
+
+// Weights whose rows lie interleaved, by the caller or since LoadWeight made them so, are the same
+// weights; also where an instruction set has no kernels for them.
+TEST_P(Products, LayoutDoesNotMatter) {
+  constexpr int64_t kOutputs = 72;  // a whole tile and eight more
+  const auto backend = MakeBackend(GetParam(), 2);
+  for (const TensorTypeInfo& info : AllTensorTypes()) {
+    if (!IsWeightType(info.type) || info.block_values == 1) continue;
+    const int64_t cols = std::max<int64_t>(2 * info.block_values, 64);
+    const Owned plain = RandomWeights(info.type, kOutputs, cols, 13);
+    Owned interleaved = plain;
+    interleaved.tensor.layout = quant::WeightLayout::kRows8;
+    quant::InterleaveRows(info.type, kOutputs, plain.tensor.row_bytes, plain.memory.data(),
+                          interleaved.memory.data());
+    const auto loaded = backend->LoadWeight(plain.memory, info.type, kOutputs, cols);
+    ASSERT_TRUE(loaded.ok());
+    for (const int rows : {1, 3, 4, 70}) {
+      const Owned x = RandomFloats(rows, cols, 14);
+      const Owned want = MakeTensor(kF32, rows, kOutputs);
+      backend->MatMul(x.tensor, {&plain.tensor, 1}, {}, {&want.tensor, 1}, false);
+      for (const Tensor& weight : {interleaved.tensor, *loaded}) {
+        const Owned got = MakeTensor(kF32, rows, kOutputs);
+        backend->MatMul(x.tensor, {&weight, 1}, {}, {&got.tensor, 1}, false);
+        ASSERT_EQ(got.memory, want.memory) << info.name << ", " << rows << " rows";
+      }
+    }
+    const std::vector<int32_t> ids = {0, 71, 13};
+    const Owned embedded = MakeTensor(kF32, 3, cols);
+    backend->EmbedRows(interleaved.tensor, ids, embedded.tensor);
+    for (size_t t = 0; t < ids.size(); ++t) {
+      EXPECT_EQ(testing::Decoded(plain, ids[t]),
+                std::vector<float>(embedded.Row(t), embedded.Row(t) + cols));
     }
   }
 }

@@ -2,17 +2,25 @@
 #include <cstring>
 
 #include "common/quant/decode.h"
+#include "common/quant/weight_layout.h"
 #include "services/compute/cpu/cpu_backend_impl.h"
 
 namespace strata::compute {
 
 void CpuBackend::EmbedRows(const Tensor& table, std::span<const int32_t> ids, const Tensor& out) {
   assert(out.rows == static_cast<int64_t>(ids.size()) && out.cols == table.cols);
-  ForRows(out.rows, out.cols * 4, [&](int64_t begin, int64_t end, int) {
+  scratch_.Reset();
+  const bool interleaved = table.layout == quant::WeightLayout::kRows8;
+  const PerWorker apart = TakePerWorker(interleaved ? table.row_bytes : 0);
+  ForRows(out.rows, out.cols * 4, [&](int64_t begin, int64_t end, int worker) {
     for (int64_t t = begin; t < end; ++t) {
       assert(ids[t] >= 0 && ids[t] < table.rows);
-      quant::DecodeRow(table.type, table.data + ids[t] * table.row_bytes, FloatRow(out, t),
-                       table.cols);
+      const std::byte* row = table.data + ids[t] * table.row_bytes;
+      if (interleaved) {
+        quant::ExtractRow(table.type, ids[t], table.row_bytes, table.data, apart(worker));
+        row = apart(worker);
+      }
+      quant::DecodeRow(table.type, row, FloatRow(out, t), table.cols);
     }
   });
 }

@@ -3,6 +3,7 @@
 #include "services/compute/cpu/simd/int8_avx2.h"
 #include "services/compute/cpu/simd/int8_table.h"
 #include "services/compute/cpu/simd/kernel_table.h"
+#include "services/compute/cpu/simd/rows8_table.h"
 #include "services/compute/cpu/simd/vec_avx2.h"
 
 namespace strata::compute {
@@ -13,6 +14,7 @@ const Kernels& Avx2Kernels() {
     k.name = "avx2";
     FillFloatKernels<VecAvx2>(&k);
     FillInt8Kernels<Int8Avx2, VecAvx2>(&k);
+    FillRows8Kernels<Int8Avx2>(&k);
     return k;
   }();
   return kernels;

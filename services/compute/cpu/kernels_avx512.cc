@@ -4,6 +4,7 @@
 #include "services/compute/cpu/simd/int8_avx512.h"
 #include "services/compute/cpu/simd/int8_table.h"
 #include "services/compute/cpu/simd/kernel_table.h"
+#include "services/compute/cpu/simd/rows8_table.h"
 #include "services/compute/cpu/simd/vec_avx512.h"
 #include "services/compute/cpu/simd/wide_formats.h"
 
@@ -15,6 +16,7 @@ const Kernels& Avx512Kernels() {
     k.name = "avx512";
     FillFloatKernels<VecAvx512>(&k);
     FillInt8Kernels<Int8Avx512, VecAvx512>(&k);
+    FillRows8Kernels<Int8Avx512>(&k);
     const auto set = [&k](TensorType type, ProductFn product) {
       k.product[static_cast<size_t>(type)] = product;
     };

@@ -2,6 +2,7 @@
 #include "services/compute/cpu/kernels.h"
 #include "services/compute/cpu/simd/int8_avxvnni.h"
 #include "services/compute/cpu/simd/int8_table.h"
+#include "services/compute/cpu/simd/rows8_table.h"
 #include "services/compute/cpu/simd/vec_avx2.h"
 
 namespace strata::compute {
@@ -11,6 +12,7 @@ const Kernels& AvxVnniKernels() {
     Kernels k = Avx2Kernels();
     k.name = "avxvnni";
     FillInt8Kernels<Int8AvxVnni, VecAvx2>(&k);
+    FillRows8Kernels<Int8AvxVnni>(&k);
     return k;
   }();
   return kernels;

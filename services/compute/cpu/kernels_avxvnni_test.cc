@@ -4,6 +4,7 @@
 #include "services/compute/cpu/kernels_check.h"
 #include "services/compute/cpu/simd/int8_avxvnni.h"
 #include "services/compute/cpu/simd/int8_table.h"
+#include "services/compute/cpu/simd/rows8_table.h"
 #include "services/compute/cpu/simd/vec_avx2.h"
 
 namespace strata::compute {
@@ -16,7 +17,9 @@ TEST(AvxVnniKernels, Products) {
   }
   Kernels k = ScalarKernels();
   FillInt8Kernels<Int8AvxVnni, VecAvx2>(&k);
+  FillRows8Kernels<Int8AvxVnni>(&k);
   testing::CheckProducts(k);
+  testing::CheckRows8(k);
   testing::CheckQuantisation(k);
 }
 

@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 #include <string>
 #include <vector>
 
+#include "common/quant/weight_layout.h"
 #include "services/compute/cpu/activations.h"
 #include "services/compute/cpu/kernels.h"
 #include "services/compute/cpu/test_tensors.h"
@@ -54,7 +56,7 @@ inline PreparedRows Prepare(const Kernels& k, ActivationForm form, const Owned& 
   return out;
 }
 
-// Runs one product over all rows of `x`; the result has padded outputs.
+// Runs one product over rows first .. first + count of `x`; the result has padded outputs.
 inline Owned RunProduct(const Kernels& k, const Owned& w, const PreparedRows& x, int first,
                         int count) {
   Owned out = MakeTensor(TensorType::kF32, count,
@@ -72,7 +74,16 @@ inline Owned RunProduct(const Kernels& k, const Owned& w, const PreparedRows& x,
   tile.out_stride = out.tensor.cols;
   tile.scratch =
       reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
-  k.product[static_cast<size_t>(w.tensor.type)](tile);
+  const auto& products = w.tensor.layout == quant::WeightLayout::kRows8 ? k.rows8 : k.product;
+  products[static_cast<size_t>(w.tensor.type)](tile);
+  return out;
+}
+
+inline Owned Interleaved(const Owned& w) {
+  Owned out = w;
+  quant::InterleaveRows(w.tensor.type, w.tensor.rows, w.tensor.row_bytes, w.memory.data(),
+                        out.memory.data());
+  out.tensor.layout = quant::WeightLayout::kRows8;
   return out;
 }
 
@@ -111,6 +122,39 @@ inline void CheckProducts(const Kernels& k) {
       for (int r = 0; r < count; ++r) {
         ASSERT_TRUE(SameBits(some.Row(r), all.Row(5 + r), kOutputs))
             << info.name << ": " << count << " rows";
+      }
+    }
+  }
+}
+
+// Products of interleaved rows: the same bits as of the rows apart, for every number of rows, with
+// weights of any bits.
+inline void CheckRows8(const Kernels& k) {
+  constexpr int kRows = 11;
+  constexpr int kOutputs = 24;  // no multiple of sixteen
+  for (const TensorTypeInfo& info : AllTensorTypes()) {
+    if (k.rows8[static_cast<size_t>(info.type)] == nullptr) continue;
+    const int64_t cols = 3 * info.block_values;
+    const PreparedRows x =
+        Prepare(k, k.form[static_cast<size_t>(info.type)], RandomFloats(kRows, cols, 2));
+    for (const bool any_bits : {false, true}) {
+      Owned w = RandomWeights(info.type, kOutputs, cols, 1);
+      if (any_bits) {
+        std::mt19937 random(3);
+        for (std::byte& byte : w.memory) byte = static_cast<std::byte>(random());
+      }
+      const Owned interleaved = Interleaved(w);
+      for (int count = 1; count <= kRows; ++count) {
+        const Owned want = RunProduct(k, w, x, kRows - count, count);
+        const Owned got = RunProduct(k, interleaved, x, kRows - count, count);
+        for (int r = 0; r < count; ++r) {
+          for (int o = 0; o < kOutputs; ++o) {
+            if (std::isnan(want.Row(r)[o]) && std::isnan(got.Row(r)[o])) continue;
+            ASSERT_TRUE(SameBits(got.Row(r) + o, want.Row(r) + o, 1))
+                << info.name << ": output " << o << " of row " << r << " of " << count << ": "
+                << got.Row(r)[o] << " instead of " << want.Row(r)[o];
+          }
+        }
       }
     }
   }

@@ -14,6 +14,7 @@ class KernelTable : public ::testing::TestWithParam<KernelChoice> {
 };
 
 TEST_P(KernelTable, Products) { testing::CheckProducts(kernels()); }
+TEST_P(KernelTable, Rows8) { testing::CheckRows8(kernels()); }
 TEST_P(KernelTable, Quantisation) {
   if (GetParam().name == "scalar") GTEST_SKIP() << "float activations";
   testing::CheckQuantisation(kernels());

@@ -1,7 +1,6 @@
 #include "services/compute/cpu/weight_memory.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "common/base/memory_info.h"
@@ -14,20 +13,21 @@ constexpr size_t kChunk = size_t{32} << 20;  // so that small weights share huge
 
 }  // namespace
 
-std::span<const std::byte> WeightMemory::Keep(std::span<const std::byte> bytes) {
+const std::byte* WeightMemory::Keep(std::span<const std::byte> bytes,
+                                    absl::FunctionRef<void(std::byte* to)> copy) {
   const size_t size = (bytes.size() + kAlign - 1) / kAlign * kAlign;
   if (chunks_.empty() || chunks_.back().size() - used_ < size) {
     const size_t chunk = std::max(size, kChunk);
-    if (AvailableMemory() < 2 * chunk) return bytes;
+    if (AvailableMemory() < 2 * chunk) return bytes.data();
     absl::StatusOr<MemoryMap> map = MemoryMap::Anonymous(chunk, /*huge=*/true);
-    if (!map.ok()) return bytes;
+    if (!map.ok()) return bytes.data();
     chunks_.push_back(*std::move(map));
     used_ = 0;
   }
-  std::byte* copy = chunks_.back().data() + used_;
-  std::memcpy(copy, bytes.data(), bytes.size());
+  std::byte* to = chunks_.back().data() + used_;
+  copy(to);
   used_ += size;
-  return {copy, bytes.size()};
+  return to;
 }
 
 }  // namespace strata::compute

@@ -2,8 +2,8 @@
 //
 // A mapped file lies in pages of 4 KiB: streaming it costs a walk of the page table every 4 KiB,
 // and the processor's prefetching stops at each of them. Weights that every token reads are worth a
-// copy. Weights of experts are not copied: they lie in the arena of expertstore, which has huge
-// pages itself.
+// copy, which may have another layout. Weights of experts are not copied: they lie in the arena of
+// expertstore, which has huge pages itself.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,17 @@
 
 #include "common/base/memory_map.h"
 
+#include "absl/functional/function_ref.h"
+
 namespace strata::compute {
 
 class WeightMemory {
  public:
-  // A copy that lives as long as this object, aligned to 64 bytes; or `bytes` themselves if less
-  // than twice their size of memory is free, or none can be had.
-  std::span<const std::byte> Keep(std::span<const std::byte> bytes);
+  // A copy of as many bytes, which copy(to) writes, aligned to 64 bytes and alive as long as this
+  // object; or `bytes` themselves if less than twice their size of memory is free, or none can be
+  // had.
+  const std::byte* Keep(std::span<const std::byte> bytes,
+                        absl::FunctionRef<void(std::byte* to)> copy);
 
  private:
   std::vector<MemoryMap> chunks_;

@@ -43,12 +43,14 @@ absl::StatusOr<AttentionBlock> AttentionBlock::Load(WeightLoader& loader,
 
   STRATA_ASSIGN_OR_RETURN(block.norm_, loader.Vector(name("attn_norm.weight"), hidden));
   if (loader.Has(name("attn_qkv.weight"))) {
-    // Fused rows q | k | v: views of one matrix.
-    STRATA_ASSIGN_OR_RETURN(const Tensor qkv,
-                            loader.Matrix(name("attn_qkv.weight"), q_width + 2 * kv_width, hidden));
-    block.q_ = qkv.Rows(0, q_width);
-    block.k_ = qkv.Rows(q_width, kv_width);
-    block.v_ = qkv.Rows(q_width + kv_width, kv_width);
+    // Fused rows q | k | v.
+    const auto rows = [&](int64_t first, int64_t count) {
+      return loader.MatrixRows(name("attn_qkv.weight"), q_width + 2 * kv_width, hidden, first,
+                               count);
+    };
+    STRATA_ASSIGN_OR_RETURN(block.q_, rows(0, q_width));
+    STRATA_ASSIGN_OR_RETURN(block.k_, rows(q_width, kv_width));
+    STRATA_ASSIGN_OR_RETURN(block.v_, rows(q_width + kv_width, kv_width));
   } else {
     STRATA_ASSIGN_OR_RETURN(block.q_, loader.Matrix(name("attn_q.weight"), q_width, hidden));
     STRATA_ASSIGN_OR_RETURN(block.k_, loader.Matrix(name("attn_k.weight"), kv_width, hidden));

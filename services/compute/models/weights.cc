@@ -8,6 +8,11 @@
 namespace strata::compute {
 
 absl::StatusOr<Tensor> WeightLoader::Matrix(std::string_view name, int64_t out, int64_t in) {
+  return MatrixRows(name, out, in, 0, out);
+}
+
+absl::StatusOr<Tensor> WeightLoader::MatrixRows(std::string_view name, int64_t out, int64_t in,
+                                                int64_t first, int64_t rows) {
   const gguf::TensorInfo* info = file_.Find(name);
   if (info == nullptr) {
     return absl::NotFoundError(absl::StrCat("the model file lacks tensor '", A(name), "'"));
@@ -22,7 +27,11 @@ absl::StatusOr<Tensor> WeightLoader::Matrix(std::string_view name, int64_t out, 
                                                  A(NameOf(info->type)),
                                                  ", which no kernel can use as a weight"));
   }
-  return backend_.LoadWeight(file_.Data(*info), info->type, out, in);
+  const std::span<const std::byte> all = file_.Data(*info);
+  const size_t row_bytes = all.size() / static_cast<size_t>(out);
+  return backend_.LoadWeight(
+      all.subspan(static_cast<size_t>(first) * row_bytes, static_cast<size_t>(rows) * row_bytes),
+      info->type, rows, in);
 }
 
 absl::StatusOr<Tensor> WeightLoader::Vector(std::string_view name, int64_t n) {

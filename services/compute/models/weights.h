@@ -20,6 +20,9 @@ class WeightLoader {
 
   // Matrix [out, in] in any type that can be decoded. Errors name the tensor and both shapes.
   absl::StatusOr<Tensor> Matrix(std::string_view name, int64_t out, int64_t in);
+  // Rows [first, first + rows) of it, as a matrix of its own.
+  absl::StatusOr<Tensor> MatrixRows(std::string_view name, int64_t out, int64_t in, int64_t first,
+                                    int64_t rows);
   // Vector of n values, F32 in the file, as a tensor [1, n].
   absl::StatusOr<Tensor> Vector(std::string_view name, int64_t n);
   // The same, but an absent tensor gives an empty one.

@@ -32,7 +32,7 @@ struct GroupProduct {
       } else {
         const int32_t shift =
             Format::kGroup == 32 ? x[r].shift[first / 32] : x[r].shift16[first / 16];
-        dot[r] = Isa::Set1(shift / (128 / kExcess));
+        dot[r] = Isa::Set1(shift / 128 * kExcess);
       }
     }
     if constexpr (Isa::kHasDot) {

@@ -29,10 +29,30 @@ struct Int8Avx2 {
     return Set1(x);
   }
   static I And(I a, I b) { return _mm256_and_si256(a, b); }
+  static I Or(I a, I b) { return _mm256_or_si256(a, b); }
   static I Xor(I a, I b) { return _mm256_xor_si256(a, b); }
+  template <int kBits>
+  static I ShiftLeft16(I x) {
+    return _mm256_slli_epi16(x, kBits);
+  }
   template <int kBits>
   static I ShiftRight16(I x) {
     return _mm256_srli_epi16(x, kBits);
+  }
+  template <int kBits>
+  static I ShiftRightSigned16(I x) {
+    return _mm256_srai_epi16(x, kBits);
+  }
+  template <int kBits>
+  static I ShiftRightSigned32(I x) {
+    return _mm256_srai_epi32(x, kBits);
+  }
+  // Every lane's bytes anew: byte i is the lane's byte number (pattern >> 8 i & 255), or zero if
+  // that is 128.
+  static I PickBytes(I x, uint32_t pattern) {
+    const I lane = _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c, 0, 0x04040404,
+                                     0x08080808, 0x0c0c0c0c);
+    return _mm256_shuffle_epi8(x, _mm256_or_si256(lane, Set1(static_cast<int32_t>(pattern))));
   }
   // table[index] for bytes below 16.
   static I Lookup16(const int8_t* table, I index) {
@@ -56,6 +76,8 @@ struct Int8Avx2 {
     words[3] = _mm256_unpackhi_epi64(b, d);
   }
   static I Add(I a, I b) { return _mm256_add_epi32(a, b); }
+  static I Add8(I a, I b) { return _mm256_add_epi8(a, b); }
+  static I Sub8(I a, I b) { return _mm256_sub_epi8(a, b); }
   static I Add16(I a, I b) { return _mm256_add_epi16(a, b); }
   static I Mul(I a, I b) { return _mm256_mullo_epi32(a, b); }
   // Pairs of u8 x s8 products, added to 16 bits; the caller excludes overflow.
@@ -69,6 +91,8 @@ struct Int8Avx2 {
   static F LoadF(const float* p) { return _mm256_loadu_ps(p); }
   static void StoreF(float* p, F x) { _mm256_storeu_ps(p, x); }
   static F Join(const __m256* parts) { return parts[0]; }
+  // A vector of 256 bits at `offset` from each of `at`.
+  static I LoadParts(const std::byte* const* at, size_t offset) { return Load(at[0] + offset); }
   static F Set1F(float x) { return _mm256_set1_ps(x); }
   static F MulF(F a, F b) { return _mm256_mul_ps(a, b); }
   static F ToFloat(I x) { return _mm256_cvtepi32_ps(x); }

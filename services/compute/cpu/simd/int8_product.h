@@ -97,9 +97,12 @@ class ReadAhead {
 // the processor waits when more of them are under way than it has buffers for.
 class PanelReadAhead {
  public:
-  // Panels of `lanes` rows and `bytes` of each row.
-  PanelReadAhead(const ProductTile& tile, int lanes, size_t bytes)
-      : row_bytes_(tile.weight_row_bytes), bytes_(bytes), lanes_(lanes) {}
+  // Panels of `lanes` rows and `bytes` of each row, apart or interleaved by eight.
+  PanelReadAhead(const ProductTile& tile, int lanes, size_t bytes, bool interleaved = false)
+      : row_bytes_(tile.weight_row_bytes),
+        bytes_(bytes),
+        lanes_(lanes),
+        interleaved_(interleaved) {}
 
   // The panel at hand: rows from `row`, from byte `begin` of each.
   void Begin(const std::byte* row, size_t begin) {
@@ -107,7 +110,7 @@ class PanelReadAhead {
     for (; at >= row_bytes_; at -= (row_bytes_ + bytes_ - 1) / bytes_ * bytes_) {
       row += static_cast<size_t>(lanes_) * row_bytes_;
     }
-    next_ = row + at;
+    next_ = row + (interleaved_ ? 8 * at : at);
     size_ = row_bytes_ - at < bytes_ ? row_bytes_ - at : bytes_;
     asked_ = 0;
   }
@@ -116,7 +119,8 @@ class PanelReadAhead {
     for (const int until = lanes_ * (first + count) / all; asked_ < until; ++asked_) {
       PrefetchFar(next_, size_);
       PrefetchFar(next_ + size_ - 1, 1);  // the last line, if `size_` does not reach it in steps
-      next_ += row_bytes_;
+      // Interleaved, the eight rows' bytes of the panel follow one another.
+      next_ += !interleaved_ ? row_bytes_ : asked_ % 8 == 7 ? 8 * row_bytes_ - 7 * size_ : size_;
     }
   }
 
@@ -124,6 +128,7 @@ class PanelReadAhead {
   size_t row_bytes_;
   size_t bytes_;
   int lanes_;
+  bool interleaved_;
   const std::byte* next_ = nullptr;
   size_t size_ = 0;
   int asked_ = 0;

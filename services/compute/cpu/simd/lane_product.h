@@ -1,7 +1,7 @@
 // Products of weights in short blocks (lane_formats.h): kLanes weight rows are turned into lanes
-// while their codes are still packed, so that there are no sums across lanes. For a few activation
-// rows the codes stay in registers; for more, a panel of them is kept and used for every row.
-// int8_product.h says what is computed.
+// while their codes are still packed, unless they are interleaved already, so that there are no
+// sums across lanes. For a few activation rows the codes stay in registers; for more, a panel of
+// them is kept and used for every row. int8_product.h says what is computed.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,28 @@
 namespace strata::compute {
 namespace {
 
-template <typename Isa, typename Format>
+// kLanes weight rows that lie apart; those past the end of the tile repeat the last one. The
+// interface is that of InterleavedRows.
+template <typename Isa>
+struct LaneRows {
+  static constexpr bool kInterleaved = false;
+  const std::byte* row[Isa::kLanes];
+  LaneRows(const ProductTile& tile, int first) {
+    for (int lane = 0; lane < Isa::kLanes; ++lane) {
+      const int o = first + lane < tile.outputs ? first + lane : tile.outputs - 1;
+      row[lane] = tile.weights + o * tile.weight_row_bytes;
+    }
+  }
+  template <typename Block>
+  LaneBlocks<Isa> At(int64_t block) const {
+    LaneBlocks<Isa> out;
+    for (int lane = 0; lane < Isa::kLanes; ++lane) out.at[lane] = row[lane] + block * sizeof(Block);
+    return out;
+  }
+  const std::byte* begin() const { return row[0]; }
+};
+
+template <typename Isa, typename Format, typename Rows>
 struct LaneProduct {
   using Block = typename Format::Block;
   using I = typename Isa::I;
@@ -35,26 +56,15 @@ struct LaneProduct {
   static constexpr int kPanelBlocks = 256 / kWeights;
   using Panel = Weights[kPanelBlocks];
 
-  // kLanes weight rows; those past the end of the tile repeat the last one.
-  struct Rows {
-    const std::byte* row[kLanes];
-    Rows(const ProductTile& tile, int first) {
-      for (int lane = 0; lane < kLanes; ++lane) {
-        const int o = first + lane < tile.outputs ? first + lane : tile.outputs - 1;
-        row[lane] = tile.weights + o * tile.weight_row_bytes;
-      }
+  template <typename From>
+  static void Load(const From& from, Weights* weights) {
+    Format::template Codes<Isa>(from, weights->codes);
+    if constexpr (Group::kAdd128) {
+      const I sign = Isa::Set1(static_cast<int>(0x80808080));
+      for (I& codes : weights->codes) codes = Isa::Xor(codes, sign);
     }
-    void Load(int64_t block, Weights* weights) const {
-      const std::byte* at[kLanes];
-      for (int lane = 0; lane < kLanes; ++lane) at[lane] = row[lane] + block * sizeof(Block);
-      Format::template Codes<Isa>(at, weights->codes);
-      if constexpr (Group::kAdd128) {
-        const I sign = Isa::Set1(static_cast<int>(0x80808080));
-        for (I& codes : weights->codes) codes = Isa::Xor(codes, sign);
-      }
-      Format::template Scales<Isa>(at, weights->d, weights->min);
-    }
-  };
+    Format::template Scales<Isa>(from, weights->d, weights->min);
+  }
 
   template <int kRows>
   static void AddBlock(const Weights& weights, const Int8Row32* x, int64_t block, F* y) {
@@ -78,14 +88,14 @@ struct LaneProduct {
     const bool far = kLanes * tile.weight_row_bytes > size_t{12} << 10;
     for (int64_t b = 0; b < tile.inputs / kWeights; ++b) {
       // The next kLanes rows, in the order of memory.
-      const std::byte* next = rows.row[0] + kLanes * (tile.weight_row_bytes + b * sizeof(Block));
+      const std::byte* next = rows.begin() + kLanes * (tile.weight_row_bytes + b * sizeof(Block));
       if (far) {
         PrefetchFar(next, kLanes * sizeof(Block));
       } else {
         Prefetch(next, kLanes * sizeof(Block));
       }
       Weights weights;
-      rows.Load(b, &weights);
+      Load(rows.template At<Block>(b), &weights);
       AddBlock<kRows>(weights, x, b, y);
     }
     for (int r = 0; r < kRows; ++r) {
@@ -110,14 +120,14 @@ struct LaneProduct {
     auto& panel = *reinterpret_cast<Panel*>(tile.scratch);
     const TileRows<Int8Row32> x(tile);
     const int64_t all_blocks = tile.inputs / kWeights;
-    PanelReadAhead ahead(tile, kLanes, kPanelBlocks * sizeof(Block));
+    PanelReadAhead ahead(tile, kLanes, kPanelBlocks * sizeof(Block), Rows::kInterleaved);
     for (int o = 0; o < tile.outputs; o += kLanes) {
       const Rows rows(tile, o);
       ClearOutputs<kLanes>(tile, o);
       for (int64_t b = 0; b < all_blocks; b += kPanelBlocks) {
         const int blocks =
             static_cast<int>(all_blocks - b < kPanelBlocks ? all_blocks - b : kPanelBlocks);
-        for (int i = 0; i < blocks; ++i) rows.Load(b + i, &panel[i]);
+        for (int i = 0; i < blocks; ++i) Load(rows.template At<Block>(b + i), &panel[i]);
         ahead.Begin(tile.weights + o * tile.weight_row_bytes, b * sizeof(Block));
         ForRowPieces<Isa::kPanelRows>(tile.row_count, 0, [&]<int kRows>(int r) {
           ahead(r, kRows, tile.row_count);
