@@ -55,14 +55,6 @@ struct Rows8Block {
       return offset % 4 == 0 ? low : high;
     }
   }
-  // Asks for piece number `piece` of `kPieces` of the bytes that will be read kAhead bytes later: a
-  // little at a time, as the processor has few buffers for requests.
-  template <int kPieces>
-  void ReadAhead(int piece) const {
-    constexpr size_t kAhead = 4096;
-    constexpr size_t kBytes = 8 * sizeof(Block) / kPieces;
-    for (int i = 0; i < kParts; ++i) Prefetch(at[i] + kAhead + piece * kBytes, kBytes);
-  }
   // The byte at `offset` of rows `first` to `first + 7`, as words.
   __m256i EightBytes(int first, size_t offset) const {
     const std::byte* rows = at[first / 8];

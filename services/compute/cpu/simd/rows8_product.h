@@ -71,8 +71,24 @@ struct Rows8Product {
 
   // ---- few rows ----
 
+  // Asks for a block's bytes of the next kLanes rows, part by part: the processor has few buffers
+  // for requests. Nearer than that is too late when memory is the limit.
+  struct Ahead {
+    const std::byte* next;
+    bool far;  // those rows would crowd out what else the first level holds
+    void operator()(int part) const {
+      constexpr size_t kBytes = kLanes * sizeof(Block) / Format::kParts;
+      if (far) {
+        PrefetchFar(next + part * kBytes, kBytes);
+      } else {
+        Prefetch(next + part * kBytes, kBytes);
+      }
+    }
+  };
+
   template <int kRows>
-  static void AddBlock(const Rows8Block<Isa, Block>& block, const Int8Row256* x, int64_t b, F* y) {
+  static void AddBlock(const Rows8Block<Isa, Block>& block, const Int8Row256* x, int64_t b,
+                       const Ahead& ahead, F* y) {
     I scales[kGroups / 4];
     I mins[kGroups / 4];
     Format::template Scales<Isa>(block, scales, mins);
@@ -82,7 +98,7 @@ struct Rows8Product {
     }
 #pragma GCC unroll 8
     for (int part = 0; part < Format::kParts; ++part) {
-      block.template ReadAhead<Format::kParts>(part);
+      ahead(part);
       AddPart<kRows>(block, part, scales, x, b, sum);
     }
     F d;
@@ -177,8 +193,10 @@ struct Rows8Product {
       x[r] = Int8Row256::At(tile.rows[first + r], tile.inputs);
       y[r] = Isa::Set1F(0);
     }
+    const bool far = kLanes * tile.weight_row_bytes > size_t{12} << 10;
     for (int64_t b = 0; b < tile.inputs / 256; ++b) {
-      AddBlock<kRows>(rows.template At<Block>(b), x, b, y);
+      const std::byte* next = rows.begin() + kLanes * (tile.weight_row_bytes + b * sizeof(Block));
+      AddBlock<kRows>(rows.template At<Block>(b), x, b, {next, far}, y);
     }
     for (int r = 0; r < kRows; ++r) {
       Isa::StoreF(tile.out + (first + r) * tile.out_stride + o, y[r]);
