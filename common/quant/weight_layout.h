@@ -15,23 +15,14 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 #include "common/quant/tensor_type.h"
 
 namespace strata::quant {
 
-// The numbers are those of pack files and of the residency table.
-enum class WeightLayout : uint32_t { kGguf = 0, kRows8 = 1 };
-inline constexpr uint32_t kWeightLayouts = 2;
-
-std::string_view NameOf(WeightLayout layout);  // "gguf", "rows8"
+enum class WeightLayout : uint8_t { kGguf, kRows8 };
 
 inline constexpr int kInterleavedRows = 8;
-
-// Whether the x86 kernels gain by kRows8 (docs/performance.md, "Layouts"): of those types, matrices
-// of k * 8 rows are worth interleaving.
-bool GainsFromRows8(TensorType type);
 
 // From kGguf to kRows8 and back; `rows` is a multiple of eight. `from` and `to` do not overlap.
 void InterleaveRows(TensorType type, int64_t rows, size_t row_bytes, const std::byte* from,

@@ -96,8 +96,8 @@ absl::StatusOr<Tensor> CpuBackend::LoadWeight(std::span<const std::byte> bytes, 
                                                    A(NameOf(type)), " values does not have ",
                                                    bytes.size(), " bytes"));
   }
-  const bool interleave = rows % quant::kInterleavedRows == 0 && quant::GainsFromRows8(type) &&
-                          kernels_.rows8[static_cast<size_t>(type)] != nullptr;
+  const bool interleave =
+      rows % quant::kInterleavedRows == 0 && kernels_.rows8[static_cast<size_t>(type)] != nullptr;
   const std::byte* kept = weights_.Keep(bytes, [&](std::byte* to) {
     if (interleave) {
       quant::InterleaveRows(type, rows, *row_bytes, bytes.data(), to);

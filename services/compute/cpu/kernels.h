@@ -75,7 +75,8 @@ struct Kernels {
   std::array<ProductFn, kTypeIds> product;    // by TensorType; every type has one
   std::array<ActivationForm, kTypeIds> form;  // by TensorType
   // The same for weights in the layout kRows8 (common/quant/weight_layout.h), with the same bits as
-  // result and the same form of activations; null: there is none. Outputs are a multiple of eight.
+  // result and the same form of activations; null: there is none that
+  // gains. Outputs are a multiple of eight.
   std::array<ProductFn, kTypeIds> rows8;
   size_t (*product_scratch)(int64_t inputs);
   // x[n] to activation forms; n is a multiple of the form's block.

@@ -16,7 +16,7 @@ const Kernels& Avx512Kernels() {
     k.name = "avx512";
     FillFloatKernels<VecAvx512>(&k);
     FillInt8Kernels<Int8Avx512, VecAvx512>(&k);
-    FillRows8Kernels<Int8Avx512>(&k);
+    FillRows8LaneKernels<Int8Avx512>(&k);
     const auto set = [&k](TensorType type, ProductFn product) {
       k.product[static_cast<size_t>(type)] = product;
     };

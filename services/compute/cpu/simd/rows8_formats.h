@@ -127,42 +127,6 @@ struct Rows8Q3K : TwoBitParts {
   }
 };
 
-struct Rows8Q6K {
-  using Plain = FormatQ6K;
-  using Block = Plain::Block;
-  static constexpr int kParts = 4;
-  static constexpr int kSlots = 4;
-  static constexpr bool kOddTimes4 = false;
-  static constexpr int kLargest = 32;
-  static constexpr int kHeadroom = 2;
-  static constexpr bool kSignedScales = true;
-  static constexpr int First(int part, int slot) { return TwoBitParts::First(part, slot); }
-  template <typename Isa>
-  static void Scales(const Rows8Block<Isa, Block>& b, typename Isa::I* scales,
-                     typename Isa::I* /*mins*/) {
-    for (int i = 0; i < 4; ++i) scales[i] = b.Word(offsetof(Block, scales) + 4 * i);
-  }
-  template <typename Isa>
-  static void D(const Rows8Block<Isa, Block>& b, typename Isa::F* d, typename Isa::F* /*dmin*/) {
-    *d = b.Halves(offsetof(Block, d));
-  }
-  template <typename Isa, typename Fn>
-  static void Codes(const Rows8Block<Isa, Block>& b, int part, Fn fn) {
-    using W = Words<Isa>;
-    const size_t ql = offsetof(Block, ql) + part / 2 * 64 + part % 2 * 16;
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {
-      const auto even = b.Word(ql + 4 * i);
-      const auto odd = b.Word(ql + 32 + 4 * i);
-      const auto high = b.Word(offsetof(Block, qh) + 16 * part + 4 * i);
-      fn(0, i, Isa::Or(W::And(even, 15), W::template Field<4>(high, 0x30)));
-      fn(1, i, Isa::Or(W::And(odd, 15), W::template Field<2>(high, 0x30)));
-      fn(2, i, Isa::Or(W::template Field<-4>(even, 15), W::And(high, 0x30)));
-      fn(3, i, Isa::Or(W::template Field<-4>(odd, 15), W::template Field<-2>(high, 0x30)));
-    }
-  }
-};
-
 // Groups of 32, two of which share eight words: a part.
 struct NibbleParts {
   static constexpr int kParts = 4;
