@@ -40,6 +40,7 @@ TEST(Config, DefaultsConnectTheDaemons) {
   EXPECT_EQ(config.compute().kvstore(), config.kvstore().listen());
   EXPECT_EQ(config.kvstore().path(), "/var/x/kv");
   EXPECT_EQ(config.gateway().listen(0), "127.0.0.1:8080");
+  EXPECT_EQ(config.gateway().splice(), "safe");
 }
 
 TEST(Config, WrongValueIsNamed) {

@@ -1,10 +1,8 @@
 // Answers through all four daemons.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <thread>
 
-#include "cli/http_client.h"
 #include "common/base/eventually.h"
 #include "common/base/test_folder.h"
 #include "tests/integration/mini_cluster.h"
@@ -20,15 +18,6 @@ int Number(const boost::json::value& usage, const char* pointer) {
 
 constexpr char kCached[] = "/prompt_tokens_details/cached_tokens";
 constexpr std::chrono::milliseconds kPause{50};  // between two questions of Eventually
-
-// Blocks of state that kvstore has, as the gateway last heard.
-int StoredBlocks(const MiniCluster& cluster) {
-  const auto metrics = cli::HttpGet(cluster.address(), "/metrics");
-  if (!metrics.ok()) return -1;
-  const std::string name = "\nstrata:kvstore_blocks ";
-  const size_t at = metrics->body.find(name);
-  return at == std::string::npos ? -1 : std::atoi(metrics->body.c_str() + at + name.size());
-}
 
 // Longer than two blocks of 64 tokens, so that state is saved and found again.
 std::string LongQuestion() {
@@ -78,7 +67,7 @@ TEST(Answers, StateIsReusedAcrossRequestsAndRestarts) {
           return Number(again->usage, kCached) >= 128;
         },
         kPause));
-    EXPECT_TRUE(Eventually([&] { return StoredBlocks(**cluster) >= 2; }, kPause));
+    EXPECT_TRUE(Eventually([&] { return (*cluster)->StoredBlocks() >= 2; }, kPause));
   }
   auto cluster = MiniCluster::Start("", state);
   ASSERT_TRUE(cluster.ok()) << cluster.status();
@@ -116,7 +105,7 @@ TEST(Answers, UnchangedLinesAreMovedForWhoAllowsIt) {
   ASSERT_TRUE(read.ok() && read->status == 200) << read.status();
   const int blocks = Number(read->usage, "/prompt_tokens") / 64;
   ASSERT_GT(blocks, 4);
-  ASSERT_TRUE(Eventually([&] { return StoredBlocks(**cluster) >= blocks; }, kPause));
+  ASSERT_TRUE(Eventually([&] { return (*cluster)->StoredBlocks() >= blocks; }, kPause));
   const auto fast = (*cluster)->Chat(tuesday, 30, nullptr, 0, false, "fast");
   ASSERT_TRUE(fast.ok() && fast->status == 200) << fast.status() << (*cluster)->Log();
   EXPECT_GT(Number(fast->usage, spliced_tokens), 250);
@@ -125,6 +114,10 @@ TEST(Answers, UnchangedLinesAreMovedForWhoAllowsIt) {
   ASSERT_TRUE(safe.ok() && safe->status == 200) << safe.status();
   EXPECT_GT(Number(safe->usage, spliced_tokens), 200);
   EXPECT_LT(Number(safe->usage, spliced_tokens), Number(fast->usage, spliced_tokens));
+  const auto configured = (*cluster)->Chat(tuesday, 30, nullptr, 0, false, "as configured");
+  ASSERT_TRUE(configured.ok() && configured->status == 200) << configured.status();
+  EXPECT_EQ(configured->text, safe->text) << "safe is the default";
+  EXPECT_GT(Number(configured->usage, spliced_tokens), 200);
   const auto off = (*cluster)->Chat(tuesday, 30);
   ASSERT_TRUE(off.ok() && off->status == 200) << off.status();
   EXPECT_EQ(off->text, expected);

@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -149,11 +150,13 @@ absl::StatusOr<MiniCluster::Answer> MiniCluster::Chat(
       {"messages", json::array{json::object{{"role", "user"}, {"content", message}}}},
       {"max_tokens", max_tokens},
       {"temperature", temperature},
-      {"seed", 7},
       {"ignore_eos", ignore_end},
       {"stream", true},
       {"stream_options", json::object{{"include_usage", true}}}};
-  if (!splice.empty()) request["splice"] = splice;
+  if (splice != "as configured") {
+    request["seed"] = 7;
+    if (!splice.empty()) request["splice"] = splice;
+  }
   Answer answer;
   STRATA_ASSIGN_OR_RETURN(
       const cli::HttpResponse response,
@@ -180,6 +183,14 @@ absl::StatusOr<MiniCluster::Answer> MiniCluster::Chat(
     answer.error = error ? response.body : Text(body, "/error/message");
   }
   return answer;
+}
+
+int MiniCluster::StoredBlocks() const {
+  const auto metrics = cli::HttpGet(address_, "/metrics");
+  if (!metrics.ok()) return -1;
+  const std::string name = "\nstrata:kvstore_blocks ";
+  const size_t at = metrics->body.find(name);
+  return at == std::string::npos ? -1 : std::atoi(metrics->body.c_str() + at + name.size());
 }
 
 absl::StatusOr<json::value> MiniCluster::GetJson(const std::string& path) const {

@@ -49,11 +49,14 @@ class MiniCluster {
   };
   // Streams /v1/chat/completions with one user message. `on_text` sees the answer so far after each
   // event; false closes the connection. `ignore_end`: go on to max_tokens.
-  // `splice`: off, safe or fast; empty = as configured.
+  // All requests name a seed, and so the prompt is read in full, except if `splice` says off, safe
+  // or fast, or "as configured": then there is neither seed nor mode in the request.
   absl::StatusOr<Answer> Chat(std::string_view message, int max_tokens,
                               const std::function<bool(const Answer&)>& on_text = nullptr,
                               double temperature = 0, bool ignore_end = false,
                               std::string_view splice = "") const;
+  // Blocks of state that kvstore has, as the gateway last heard; -1 if it does not answer.
+  int StoredBlocks() const;
   absl::StatusOr<boost::json::value> GetJson(const std::string& path) const;
 
  private:

@@ -8,6 +8,7 @@
 #include "common/tokenizer/line_starts.h"
 #include "services/gateway/api/cache_explain.h"
 #include "services/gateway/api/replay.h"
+#include "services/gateway/api/sampling.h"
 #include "services/gateway/http/request_id.h"
 #include "services/gateway/http/wake.h"
 
@@ -57,7 +58,7 @@ class Choice {
     generate.set_logprobs(plan_.logprobs);
     generate.set_top_logprobs(plan_.top_logprobs);
     generate.set_save_state(true);
-    generate.set_splice(plan_.splice == v1::SPLICE_UNSPECIFIED ? context.splice : plan_.splice);
+    generate.set_splice(SpliceModeFor(plan_, context.splice));
     if (generate.splice() != v1::SPLICE_OFF) {
       const std::vector<uint32_t> lines =
           tokenizer::LineStarts(*choice_.prompt, [this](uint32_t id) { return model_.Piece(id); });

@@ -34,7 +34,8 @@ struct AnswerPlan {
   std::vector<std::string> stops;
   ParserOptions parser;
   bool single_tool_call = false;
-  v1::SpliceMode splice = v1::SPLICE_UNSPECIFIED;  // as the server is configured
+  v1::SpliceMode splice = v1::SPLICE_UNSPECIFIED;  // the request says nothing
+  bool seeded = false;                             // the request names a seed
   v1::PromptRouting prompt_routing = v1::PROMPT_ROUTING_UNSPECIFIED;
   float prompt_routing_bound = 0;   // 0 = compute's
   float prompt_routing_budget = 0;  // likewise

@@ -11,6 +11,7 @@
 #include "services/gateway/api/answer.h"
 #include "services/gateway/api/chat_request.h"
 #include "services/gateway/api/completion_request.h"
+#include "services/gateway/api/sampling.h"
 #include "services/gateway/json/json.h"
 #include "services/gateway/json/utf8.h"
 
@@ -76,7 +77,7 @@ uint32_t MovedTokens(const v1::PlanResponse& plan) {
 
 struct Prompt {
   std::shared_ptr<const std::vector<uint32_t>> tokens;
-  v1::SpliceMode splice = v1::SPLICE_UNSPECIFIED;
+  v1::SpliceMode splice = v1::SPLICE_OFF;
   std::optional<ApiError> error;
 };
 
@@ -94,7 +95,7 @@ Prompt ReadPrompt(const ApiContext& context, const Request& request) {
     if (read.error) return {nullptr, {}, read.error};
     plan = std::move(read.request.plan);
   }
-  return {plan.choices[0].prompt, plan.splice, std::nullopt};
+  return {plan.choices[0].prompt, SpliceModeFor(plan, context.splice), std::nullopt};
 }
 
 Response ExplainNow(const ApiContext& context, const Request& request) {
@@ -103,7 +104,7 @@ Response ExplainNow(const ApiContext& context, const Request& request) {
   v1::PlanRequest ask;
   ask.set_request_id(request.id);
   ask.mutable_tokens()->mutable_ids()->Assign(prompt.tokens->begin(), prompt.tokens->end());
-  ask.set_splice(prompt.splice == v1::SPLICE_UNSPECIFIED ? context.splice : prompt.splice);
+  ask.set_splice(prompt.splice);
   if (ask.splice() != v1::SPLICE_OFF) {
     const std::vector<uint32_t> lines = tokenizer::LineStarts(
         *prompt.tokens, [&](uint32_t id) { return context.model->Piece(id); });

@@ -317,7 +317,7 @@ TEST(Chat, SpliceIsAskedForAndReported) {
     return Json(response.body).at("usage").at("prompt_tokens_details").as_object();
   };
   EXPECT_FALSE(details(R"("n":1)").contains("spliced_tokens"));
-  EXPECT_EQ(mode, v1::SPLICE_OFF) << "the default";
+  EXPECT_EQ(mode, v1::SPLICE_OFF) << "as configured";
   EXPECT_EQ(lines, 0);
   EXPECT_EQ(ToInteger(details(R"("splice":"safe")").at("spliced_tokens")), 3);
   EXPECT_EQ(mode, v1::SPLICE_SAFE);
@@ -327,6 +327,32 @@ TEST(Chat, SpliceIsAskedForAndReported) {
   const RawResponse wrong = gateway.Post("/v1/chat/completions", Body(R"("splice":"perhaps")"));
   EXPECT_EQ(wrong.status, 400);
   EXPECT_THAT(wrong.body, HasSubstr("\"param\":\"splice\""));
+}
+
+TEST(Chat, WhoAsksForExactnessIsReadInFull) {
+  std::atomic<v1::SpliceMode> mode = v1::SPLICE_UNSPECIFIED;
+  Gateway gateway(
+      [&](const v1::GenerateRequest& request) {
+        mode = request.splice();
+        return FakeEngine::Script{{65}};
+      },
+      {.splice = v1::SPLICE_SAFE});
+  const auto mode_for = [&](const char* route, const std::string& body) {
+    const RawResponse response = gateway.Post(route, body);
+    EXPECT_EQ(response.status, 200) << response.body;
+    return mode.load();
+  };
+  const auto chat = [&](const std::string& extra) {
+    return mode_for("/v1/chat/completions", Body(extra));
+  };
+  EXPECT_EQ(chat(R"("n":1)"), v1::SPLICE_SAFE) << "as configured";
+  EXPECT_EQ(chat(R"("seed":-1)"), v1::SPLICE_SAFE) << "a random one";
+  EXPECT_EQ(chat(R"("splice":"off")"), v1::SPLICE_OFF);
+  EXPECT_EQ(chat(R"("seed":7)"), v1::SPLICE_OFF);
+  EXPECT_EQ(chat(R"("logprobs":true)"), v1::SPLICE_OFF);
+  EXPECT_EQ(chat(R"("seed":7,"logprobs":true,"splice":"fast")"), v1::SPLICE_FAST);
+  EXPECT_EQ(mode_for("/v1/completions", R"({"prompt":"a","logprobs":1})"), v1::SPLICE_OFF);
+  EXPECT_EQ(mode_for("/v1/completions", R"({"prompt":"a"})"), v1::SPLICE_SAFE);
 }
 
 TEST(Chat, PromptRoutingReachesComputeAndItsUsageTheClient) {

@@ -177,6 +177,12 @@ void ReadNumbers(const json::object& body, v1::SamplingParams* sampling) {
   }
 }
 
+std::optional<uint64_t> NamedSeed(const json::object& body) {
+  const std::optional<int64_t> seed = GetInteger(body, "seed");
+  if (!seed || *seed == -1) return std::nullopt;
+  return static_cast<uint64_t>(*seed);
+}
+
 }  // namespace
 
 std::span<const FieldSpec> SamplingFields() { return kFields; }
@@ -191,6 +197,7 @@ std::optional<ApiError> ReadSampling(const json::object& body, const Model& mode
   if (auto error = ReadStream(body, plan)) return error;
   if (auto error = ReadSplice(body, plan)) return error;
   if (auto error = ReadPromptRouting(body, plan)) return error;
+  plan->seeded = NamedSeed(body).has_value();
   const std::optional<int64_t> max_tokens = GetInteger(body, "max_tokens");
   if (max_tokens == 0) return BadField("max_tokens", "'max_tokens' must be at least 1.");
   if (max_tokens) plan->max_tokens = ClampToU32(*max_tokens);  // -1: until the context is full
@@ -206,13 +213,17 @@ v1::SpliceMode SpliceModeOf(std::string_view name) {
   return v1::SPLICE_UNSPECIFIED;
 }
 
+v1::SpliceMode SpliceModeFor(const AnswerPlan& plan, v1::SpliceMode configured) {
+  if (plan.splice != v1::SPLICE_UNSPECIFIED) return plan.splice;
+  return plan.seeded || plan.logprobs ? v1::SPLICE_OFF : configured;
+}
+
 uint32_t ReadCount(const json::object& body) {
   return static_cast<uint32_t>(GetInteger(body, "n").value_or(1));
 }
 
 uint64_t ReadSeed(const json::object& body) {
-  const std::optional<int64_t> seed = GetInteger(body, "seed");
-  if (seed && *seed != -1) return static_cast<uint64_t>(*seed);
+  if (const std::optional<uint64_t> seed = NamedSeed(body)) return *seed;
   uint64_t random = 0;
   while (getrandom(&random, sizeof(random), 0) != sizeof(random)) {
   }

@@ -19,6 +19,10 @@ std::optional<ApiError> ReadSampling(const boost::json::object& body, const Mode
 
 // "off", "safe" or "fast"; unspecified for anything else.
 v1::SpliceMode SpliceModeOf(std::string_view name);
+// What a request wants: what it says, else what the server is configured for. But who names a seed
+// wants the same answer again, and who asks for probabilities wants them exact: both are read in
+// full unless they say otherwise.
+v1::SpliceMode SpliceModeFor(const AnswerPlan& plan, v1::SpliceMode configured);
 
 // Number of answers that `n` asks for, and the seed of the first.
 uint32_t ReadCount(const boost::json::object& body);

@@ -21,6 +21,12 @@ bool IsTransient(const absl::Status& status) {
   }
 }
 
+bool IsSpliced(const v1::RestorePlan& plan) {
+  return !plan.runs().empty() ||
+         std::any_of(plan.blocks().begin(), plan.blocks().end(),
+                     [](const v1::BlockRef& b) { return b.lineage() != v1::LINEAGE_EXACT; });
+}
+
 }  // namespace
 
 struct Generation::Inbox {
@@ -46,6 +52,12 @@ void Generation::Start() {
   v1::GenerateRequest request = request_;
   request.mutable_prompt()->mutable_ids()->Add(generated_.begin(), generated_.end());
   request.set_resumed_tokens(static_cast<uint32_t>(generated_.size()));
+  // The answer goes on as it began: an exact one finds nothing to move that was stored since, a
+  // spliced one finds its own blocks.
+  if (restarts_ > 0 && !spliced_) {
+    request.set_splice(v1::SPLICE_OFF);
+    request.clear_line_starts();
+  }
   inbox_ = std::make_shared<Inbox>();
   was_running_ = false;
   EngineCallbacks callbacks;
@@ -89,6 +101,7 @@ Generation::Update Generation::Poll(Clock::time_point now) {
     events.swap(inbox_->events);
     done.swap(inbox_->done);
   }
+  if (update.plan) spliced_ = IsSpliced(update.plan->plan());
   bool drained = false;
   for (v1::GenerateEvent& event : events) {
     if (event.has_progress()) {

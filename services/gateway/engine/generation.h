@@ -69,6 +69,7 @@ class Generation {
   int deaths_ = 0;
   uint32_t restarts_ = 0;
   bool finished_ = false;
+  bool spliced_ = false;      // the first plan held approximate state
   bool was_running_ = false;  // compute worked on the present call
 };
 

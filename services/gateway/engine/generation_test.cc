@@ -32,6 +32,7 @@ Result RunToEnd(FakeEngine& engine) {
   request.mutable_prompt()->add_ids(1);
   request.mutable_prompt()->add_ids(2);
   request.mutable_sampling()->set_seed(77);
+  request.set_splice(v1::SPLICE_SAFE);
   Generation generation(&engine, request, "tenant", Quick(), [] {});
   Result result;
   EXPECT_TRUE(Eventually([&] {
@@ -94,6 +95,37 @@ TEST(Generation, GoesOnWhereItStopped) {
   const std::vector<uint32_t> prompt(requests[2].prompt().ids().begin(),
                                      requests[2].prompt().ids().end());
   EXPECT_EQ(prompt, (std::vector<uint32_t>{1, 2, 10, 11, 12, 13}));
+}
+
+// Whatever other clients stored meanwhile.
+TEST(Generation, AnExactAnswerGoesOnExactlyAndASplicedOneFromItsOwnBlocks) {
+  const auto mode_of_second_try = [](const v1::RestorePlan& first_plan) {
+    std::atomic<int> calls = 0;
+    FakeEngine engine([&](const v1::GenerateRequest&) {
+      FakeEngine::Script script{{10, 11, 12}};
+      script.plan.emplace();
+      *script.plan->mutable_plan() = first_plan;
+      if (++calls == 1) {
+        script.tokens.resize(1);
+        script.failure = absl::UnavailableError("socket closed");
+      }
+      return script;
+    });
+    EXPECT_EQ(RunToEnd(engine).tokens.size(), 3u);
+    const auto requests = engine.requests();
+    EXPECT_EQ(requests.size(), 2u);
+    EXPECT_EQ(requests.front().splice(), v1::SPLICE_SAFE);
+    return requests.back().splice();
+  };
+  v1::RestorePlan plan;
+  EXPECT_EQ(mode_of_second_try(plan), v1::SPLICE_OFF);
+  plan.add_blocks();
+  EXPECT_EQ(mode_of_second_try(plan), v1::SPLICE_OFF);
+  plan.mutable_blocks(0)->set_lineage(v1::LINEAGE_SAFE);
+  EXPECT_EQ(mode_of_second_try(plan), v1::SPLICE_SAFE);
+  plan.mutable_blocks()->Clear();
+  plan.add_runs()->set_tokens(500);
+  EXPECT_EQ(mode_of_second_try(plan), v1::SPLICE_SAFE);
 }
 
 TEST(Generation, DrainedComputeIsWaitedFor) {

@@ -24,6 +24,7 @@ Gateway::Gateway(FakeEngine::Writer writer, Options options)
   context_.replays = &replays_;
   context_.aliases = {"alias", "vendor/alias:7b"};
   context_.heartbeat = options.heartbeat;
+  context_.splice = options.splice;
   context_.retry.first_delay = std::chrono::milliseconds(1);
   context_.retry.max_delay = std::chrono::milliseconds(5);
   options.server.listen = {"127.0.0.1:0"};

@@ -25,6 +25,7 @@ class Gateway {
     uint32_t slots = 4;
     uint32_t max_queue = 8;
     std::chrono::milliseconds heartbeat{10000};
+    v1::SpliceMode splice = v1::SPLICE_OFF;
     ServerOptions server;
   };
   Gateway(FakeEngine::Writer writer, Options options);
