@@ -84,17 +84,19 @@ absl::StatusOr<v1::Conversation> Find(const CacheContext& context, const std::st
 }
 
 absl::Status List(const CacheContext& context) {
-  STRATA_ASSIGN_OR_RETURN(const v1::ListResponse all, Fetch(context, kListTokens, false));
+  STRATA_ASSIGN_OR_RETURN(const v1::ListResponse all, Fetch(context, kListTokens, true));
   *context.out << absl::StrFormat("%-12s  %8s  %8s  %10s  %7s  %4s  %s\n", "id", "tokens", "own",
                                   "own size", "used", "uses", "begins");
   for (const v1::Conversation& c : all.conversations()) {
-    const uint32_t per_block = c.blocks() == 0 ? 0 : c.tokens() / c.blocks();
+    const int shared = c.chain_size() - static_cast<int>(c.own_blocks());
+    const uint32_t own =
+        shared < c.chain_size() ? c.tokens() - c.chain(std::max(shared, 0)).first_token() : 0;
     std::string notes = c.pinned() ? "[pinned] " : "";
     if (c.lineage() != v1::LINEAGE_EXACT) notes += "[spliced] ";
-    *context.out << absl::StrFormat(
-        "%-12s  %8d  %8d  %10s  %7s  %4d  %s\n", Hex(c.id()).substr(0, kShortId), c.tokens(),
-        c.own_blocks() * per_block, Megabytes(c.own_bytes()), Age(c.last_used_ms(), context.now_ms),
-        c.uses(), notes + OneLine(TextOf(context, c), kListText));
+    *context.out << absl::StrFormat("%-12s  %8d  %8d  %10s  %7s  %4d  %s\n",
+                                    Hex(c.id()).substr(0, kShortId), c.tokens(), own,
+                                    Megabytes(c.own_bytes()), Age(c.last_used_ms(), context.now_ms),
+                                    c.uses(), notes + OneLine(TextOf(context, c), kListText));
   }
   grpc::ClientContext call;
   rpc::PrepareCall(call, "", kTimeout);

@@ -29,6 +29,14 @@ void AppendField(std::string& buffer, std::string_view field) {
   buffer.append(field);
 }
 
+BlockId Marked(std::string_view mark, const BlockId& parent, Lineage lineage) {
+  std::string buffer;
+  AppendField(buffer, mark);
+  AppendField(buffer, parent.ToString());
+  buffer += static_cast<char>(lineage);
+  return FromHash(XXH3_128bits(buffer.data(), buffer.size()));
+}
+
 }  // namespace
 
 std::string BlockId::ToHex() const {
@@ -73,11 +81,11 @@ BlockId ChildId(const BlockId& parent, std::span<const uint32_t> tokens) {
 BlockId ChildId(const BlockId& parent, Lineage parent_lineage, Lineage lineage,
                 std::span<const uint32_t> tokens) {
   if (lineage == parent_lineage) return ChildId(parent, tokens);
-  std::string mark;
-  AppendField(mark, "spliced");
-  AppendField(mark, parent.ToString());
-  mark += static_cast<char>(lineage);
-  return ChildId(FromHash(XXH3_128bits(mark.data(), mark.size())), tokens);
+  return ChildId(Marked("spliced", parent, lineage), tokens);
+}
+
+BlockId CheckpointId(const BlockId& parent, Lineage lineage, std::span<const uint32_t> tokens) {
+  return ChildId(Marked("checkpoint", parent, lineage), tokens);
 }
 
 }  // namespace strata::state

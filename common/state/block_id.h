@@ -12,6 +12,10 @@
 // H(mark(id(i-1)), tokens) and everything behind it follows from that name, so they share no id
 // with exact blocks of the same tokens.
 //
+// State behind the last whole block, and state that is valid at one position only, is held by
+// checkpoints. One of `tokens` tokens behind block i is named H(mark'(id(i), lineage), tokens): no
+// block has that name, not even one of the same tokens, and nothing follows from it.
+//
 // The hash is not cryptographic: whoever reuses a block compares the stored tokens as well.
 #pragma once
 
@@ -62,5 +66,8 @@ enum class Lineage : uint8_t { kExact = 0, kSafe = 1, kFast = 2 };
 // The same for a block of another lineage than its parent.
 BlockId ChildId(const BlockId& parent, Lineage parent_lineage, Lineage lineage,
                 std::span<const uint32_t> tokens);
+
+// The id of the checkpoint `tokens` (fewer than a block's, perhaps none) behind the block `parent`.
+BlockId CheckpointId(const BlockId& parent, Lineage lineage, std::span<const uint32_t> tokens);
 
 }  // namespace strata::state

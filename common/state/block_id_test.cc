@@ -43,6 +43,19 @@ TEST(BlockId, LineagesShareNoIds) {
   EXPECT_EQ(ChildId(root, Lineage::kExact, Lineage::kExact, a), ChildId(root, a));
 }
 
+TEST(BlockId, CheckpointsShareNoIdsWithBlocks) {
+  const BlockId root = RootId("m", "l", "");
+  const uint32_t a[] = {1, 2, 3};
+  std::set<BlockId> ids;
+  for (const Lineage lineage : {Lineage::kExact, Lineage::kSafe, Lineage::kFast}) {
+    ids.insert(ChildId(root, Lineage::kExact, lineage, a));
+    ids.insert(CheckpointId(root, lineage, a));
+    ids.insert(CheckpointId(root, lineage, {}));
+    ids.insert(CheckpointId(ChildId(root, a), lineage, {}));
+  }
+  EXPECT_EQ(ids.size(), 12u);
+}
+
 TEST(BlockId, RawRoundTrip) {
   const BlockId id = RootId("a", "b", "c");
   EXPECT_EQ(BlockIdFromRaw(id.ToString()), id);

@@ -152,16 +152,33 @@ TEST_F(EngineTest, SavedStateGivesTheSameAnswer) {
   auto first = std::make_shared<CollectingSink>();
   ASSERT_TRUE(engine().Generate(request, first).ok());
   ASSERT_TRUE(first->Wait().ok());
-  EXPECT_EQ(store_.size(), 4u) << "279 computed tokens fill four blocks";
+  EXPECT_EQ(store_.size(), 5u) << "279 computed tokens: four blocks, and a checkpoint of the rest";
 
   *request.mutable_restore() = store_.Plan(*runtime_, prompt);
-  EXPECT_EQ(request.restore().reused_tokens(), 192u);
+  EXPECT_EQ(request.restore().reused_tokens(), 200u) << "all of the prompt: rows can be cut";
   auto second = std::make_shared<CollectingSink>();
   ASSERT_TRUE(engine().Generate(request, second).ok());
   ASSERT_TRUE(second->Wait().ok());
   EXPECT_EQ(second->tokens(), first->tokens());
-  EXPECT_EQ(second->finish().usage().cached_tokens(), 192u);
-  EXPECT_EQ(store_.size(), 4u);
+  EXPECT_EQ(second->finish().usage().cached_tokens(), 199u) << "the last token is computed";
+  EXPECT_EQ(store_.size(), 5u);
+
+  // The next turn: the answer's end is not read again either.
+  std::vector<uint32_t> next = prompt;
+  for (const uint32_t t : first->tokens()) next.push_back(t);
+  next.resize(290, 5);
+  const auto expected = GenerateGreedy(engine(), next, 20);
+  ASSERT_TRUE(expected.ok());
+  request = Request(next, 20);
+  request.set_save_state(true);
+  *request.mutable_restore() = store_.Plan(*runtime_, next);
+  EXPECT_EQ(request.restore().reused_tokens(), 279u);
+  EXPECT_TRUE(request.restore().tail().checkpoint());
+  auto third = std::make_shared<CollectingSink>();
+  ASSERT_TRUE(engine().Generate(request, third).ok());
+  ASSERT_TRUE(third->Wait().ok());
+  EXPECT_EQ(third->tokens(), *expected);
+  EXPECT_EQ(third->finish().usage().cached_tokens(), 279u);
 }
 
 TEST_F(EngineTest, ABlockThatIsGoneIsReadAgain) {
@@ -195,7 +212,43 @@ TEST_F(EngineTest, TheLastPromptTokenIsAlwaysComputed) {
   ASSERT_TRUE(engine().Generate(request, second).ok());
   ASSERT_TRUE(second->Wait().ok());
   EXPECT_EQ(second->tokens(), first->tokens());
-  EXPECT_EQ(second->finish().usage().cached_tokens(), 64u);
+  EXPECT_EQ(second->finish().usage().cached_tokens(), 127u);
+}
+
+// A tail that is not what the plan says is read instead.
+TEST_F(EngineTest, ATailThatDoesNotFitIsRead) {
+  Open(SmallConfig());
+  const std::vector<uint32_t> prompt = Prompt(100);
+  v1::GenerateRequest request = Request(prompt, 10);
+  request.set_save_state(true);
+  auto first = std::make_shared<CollectingSink>();
+  ASSERT_TRUE(engine().Generate(request, first).ok());
+  ASSERT_TRUE(first->Wait().ok());
+  const v1::RestorePlan plan = store_.Plan(*runtime_, prompt);
+  ASSERT_EQ(plan.reused_tokens(), 100u);
+  const auto cached_with = [&](const v1::RestorePlan& other) {
+    *request.mutable_restore() = other;
+    auto sink = std::make_shared<CollectingSink>();
+    EXPECT_TRUE(engine().Generate(request, sink).ok());
+    EXPECT_TRUE(sink->Wait().ok());
+    EXPECT_EQ(sink->tokens(), first->tokens());
+    return sink->finish().usage().cached_tokens();
+  };
+  EXPECT_EQ(cached_with(plan), 99u);
+  v1::RestorePlan other = plan;
+  other.set_reused_tokens(80);
+  EXPECT_EQ(cached_with(other), 80u) << "cut";
+  other.set_reused_tokens(10);
+  EXPECT_EQ(cached_with(other), 64u) << "ends before it begins";
+  other = plan;
+  other.mutable_tail()->set_first_token(0);
+  EXPECT_EQ(cached_with(other), 64u) << "of another place";
+  other = plan;
+  other.mutable_tail()->set_tokens(60);
+  EXPECT_EQ(cached_with(other), 64u) << "of another size";
+  other = plan;
+  other.clear_blocks();
+  EXPECT_EQ(cached_with(other), 0u) << "without what is before it";
 }
 
 // Two prompts with the same 300 tokens behind beginnings of 60 and 97 tokens.

@@ -1,6 +1,7 @@
 // A kvstore in memory, for engines in this process.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <span>
@@ -22,6 +23,7 @@ class MemoryStore final : public StateStore {
     for (const v1::MovedRun& run : plan.runs()) {
       refs.insert(refs.end(), run.blocks().begin(), run.blocks().end());
     }
+    if (plan.has_tail()) refs.push_back(plan.tail());
     for (const v1::BlockRef& ref : refs) {
       std::vector<std::byte> bytes;
       {
@@ -43,18 +45,16 @@ class MemoryStore final : public StateStore {
   v1::RestorePlan Plan(const Runtime& runtime, std::span<const uint32_t> tokens) {
     const std::lock_guard lock(mutex_);
     v1::RestorePlan plan;
-    state::BlockId id = state::RootId(runtime.fingerprint().hash(), runtime.layout().hash(), "");
+    state::BlockId id = *state::BlockIdFromRaw(RootOf(runtime));
     constexpr size_t kBlock = KvCache::kPageTokens;
     for (size_t first = 0; first + kBlock <= tokens.size(); first += kBlock) {
       id = state::ChildId(id, tokens.subspan(first, kBlock));
       const auto it = blocks_.find(id.ToString());
       if (it == blocks_.end()) break;
-      v1::BlockRef& ref = *plan.add_blocks();
-      ref.set_id(id.ToString());
-      ref.set_first_token(static_cast<uint32_t>(first));
-      ref.set_tokens(kBlock);
+      SetRef(it->second, *plan.add_blocks());
       plan.set_reused_tokens(static_cast<uint32_t>(first + kBlock));
     }
+    AddTail(tokens, plan.blocks_size() == 0 ? RootOf(runtime) : plan.blocks().rbegin()->id(), plan);
     return plan;
   }
   // A plan that moves tokens [old_first, old_first + count) of `stored` to `first`.
@@ -89,6 +89,32 @@ class MemoryStore final : public StateStore {
   }
 
  private:
+  static std::string RootOf(const Runtime& runtime) {
+    return state::RootId(runtime.fingerprint().hash(), runtime.layout().hash(), "").ToString();
+  }
+  static void SetRef(const SavedBlock& block, v1::BlockRef& ref) {
+    ref.set_id(block.id.ToString());
+    ref.set_first_token(block.first_token);
+    ref.set_tokens(static_cast<uint32_t>(block.tokens.size()));
+    ref.set_lineage(static_cast<v1::Lineage>(block.lineage));
+    ref.set_checkpoint(block.checkpoint);
+  }
+  // The exact block or checkpoint behind `parent` that begins most like the tokens.
+  void AddTail(std::span<const uint32_t> tokens, const std::string& parent, v1::RestorePlan& plan) {
+    const std::span<const uint32_t> rest = tokens.subspan(plan.reused_tokens());
+    size_t most = 0;
+    for (const auto& [id, block] : blocks_) {
+      if (block.parent.ToString() != parent || block.lineage != state::Lineage::kExact) continue;
+      const auto same = static_cast<size_t>(
+          std::mismatch(block.tokens.begin(), block.tokens.end(), rest.begin(), rest.end()).first -
+          block.tokens.begin());
+      if (same <= most) continue;
+      most = same;
+      SetRef(block, *plan.mutable_tail());
+    }
+    plan.set_reused_tokens(plan.reused_tokens() + static_cast<uint32_t>(most));
+  }
+
   std::mutex mutex_;
   std::map<std::string, SavedBlock> blocks_;
 };

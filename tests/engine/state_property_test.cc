@@ -108,7 +108,7 @@ class StatePropertyTest : public testing::Test {
     return sink;
   }
   // Reads every text whose exact state was saved with an engine that reuses nothing, and compares.
-  // Returns the number of blocks.
+  // Returns the number of blocks and checkpoints.
   size_t CompareWithReading() {
     const auto saved = stores_.record.blocks();
     std::map<std::string, std::string> child;  // of exact blocks: is there one?
@@ -140,6 +140,7 @@ class StatePropertyTest : public testing::Test {
       if (ours == saved.end()) continue;
       EXPECT_EQ(ours->second.bytes, block.bytes) << "block at " << block.first_token;
       ++compared;
+      checkpoints_compared_ += block.checkpoint ? 1 : 0;
     }
     return compared;
   }
@@ -151,6 +152,7 @@ class StatePropertyTest : public testing::Test {
   MemoryStore& store_ = stores_.memory;
   std::unique_ptr<Runtime> runtime_;
   RequestHandle last_ = 0;
+  size_t checkpoints_compared_ = 0;
 };
 
 TEST_F(StatePropertyTest, AnyLifeLeavesExactStateEqualToReading) {
@@ -221,6 +223,7 @@ TEST_F(StatePropertyTest, AnyLifeLeavesExactStateEqualToReading) {
   }
   EXPECT_GT(cached, 5000u) << "otherwise nothing was tried";
   EXPECT_GT(CompareWithReading(), 50u);
+  EXPECT_GT(checkpoints_compared_, 50u);
 }
 
 TEST_F(StatePropertyTest, AnEmptySpliceIsTheIdentityAndSoIsACutUndone) {

@@ -21,20 +21,48 @@ void StepLoop::Handle(const RestoredBlockMessage& message) {
   // What was in memory was not asked of the store.
   const auto prefix = static_cast<size_t>(sequence->request.restore().blocks_size());
   const size_t index = std::min(prefix, sequence->shared_blocks) + sequence->restored_blocks++;
+  const size_t runs = sequence->splice.pieces.size();
+  const v1::RestorePlan& plan = sequence->request.restore();
+  if (index == prefix + runs && plan.has_tail()) {
+    TakeRows(*sequence, plan.tail(),
+             static_cast<int>(plan.reused_tokens() - plan.tail().first_token()), message.bytes);
+    return;
+  }
   if (message.bytes.size() != parts_.kv->BlockBytes()) return;
   if (index < prefix) {
     TakePrefixBlock(*sequence, static_cast<int>(index), message.bytes);
-  } else if (index - prefix < sequence->splice.pieces.size()) {
+  } else if (index - prefix < runs) {
     splicer_->TakeBlock(*sequence, index - prefix, message.bytes);
   }
+}
+
+void StepLoop::TakeRows(Sequence& sequence, const v1::BlockRef& ref, int rows,
+                        std::span<const std::byte> bytes) {
+  const int first = sequence.saved_blocks * KvCache::kPageTokens;
+  // What is before it may have been lost, or more may have been in memory.
+  if (sequence.computed != first || ref.first_token() != static_cast<uint32_t>(first)) return;
+  if (bytes.size() != ref.tokens() * parts_.kv->shape().TokenBytes()) return;
+  // The last prompt token is always computed: its logits are needed.
+  rows = std::min({rows, static_cast<int>(ref.tokens()), sequence.prompt_tokens - 1 - first});
+  if (rows <= 0) return;
+  parts_.kv->WriteRows(sequence.pages, first, bytes, 0, rows);
+  sequence.computed += rows;
+  const auto lineage = static_cast<state::Lineage>(ref.lineage());
+  if (lineage == state::Lineage::kExact) return;
+  SpliceState& splice = sequence.splice;
+  splice.first_spliced = first;
+  splice.lineage = std::max(splice.lineage, lineage);
+  splice.spliced_tokens += rows;
 }
 
 void StepLoop::TakePrefixBlock(Sequence& sequence, int block, std::span<const std::byte> bytes) {
   // A block behind one that could not be used is of no use either.
   if (block * KvCache::kPageTokens != sequence.computed) return;
   const auto first = static_cast<size_t>(block) * KvCache::kPageTokens;
-  // The last prompt token is always computed: its logits are needed.
-  if (static_cast<int>(first) + KvCache::kPageTokens >= sequence.prompt_tokens) return;
+  if (static_cast<int>(first) + KvCache::kPageTokens >= sequence.prompt_tokens) {
+    TakeRows(sequence, sequence.request.restore().blocks(block), KvCache::kPageTokens, bytes);
+    return;
+  }
   parts_.kv->WritePage(sequence.pages[static_cast<size_t>(block)], bytes);
   sequence.computed += KvCache::kPageTokens;
   sequence.saved_blocks = block + 1;
@@ -148,7 +176,8 @@ void StepLoop::AdmitWaiting() {
     v1::RestorePlan missing = sequence.request.restore();
     const auto in_memory = static_cast<int>(sequence.shared_blocks);
     missing.mutable_blocks()->DeleteSubrange(0, std::min(in_memory, missing.blocks_size()));
-    if (restorer_ && (missing.blocks_size() > 0 || missing.runs_size() > 0)) {
+    if (static_cast<int>(missing.tail().first_token()) < sequence.computed) missing.clear_tail();
+    if (restorer_ && (missing.blocks_size() > 0 || missing.runs_size() > 0 || missing.has_tail())) {
       restorer_->Start(*id, std::move(missing), sequence.request_id);
       SendProgress(sequence);
     } else {

@@ -46,6 +46,9 @@ class StepLoop {
   void Handle(const RestoreDoneMessage& message);
 
   void TakePrefixBlock(Sequence& sequence, int block, std::span<const std::byte> bytes);
+  // The first rows of a block or checkpoint behind the last whole block, into a page of its own.
+  void TakeRows(Sequence& sequence, const v1::BlockRef& ref, int rows,
+                std::span<const std::byte> bytes);
   void StartReading(Sequence& sequence);
 
   void AdmitWaiting();
@@ -72,6 +75,10 @@ class StepLoop {
   void ScoreChunk(Step& step, Sequence& sequence, int rows, int first_row);
   void Emit(Sequence& sequence, std::span<float> logits);
   void SaveFullBlocks(Sequence& sequence);
+  // What is behind the last whole block, so that whoever comes back does not read it again.
+  void SaveTail(Sequence& sequence);
+  // Describes the next `count` tokens behind the saved blocks.
+  SavedBlock DescribeNext(const Sequence& sequence, int count) const;
   void SendProgress(Sequence& sequence);
   void FinishGenerating(Sequence& sequence, v1::Finish::Reason reason, uint32_t stop_token);
   // Delivers the end of a sequence and forgets it.

@@ -175,21 +175,42 @@ void StepLoop::Emit(Sequence& sequence, std::span<float> logits) {
   }
 }
 
+SavedBlock StepLoop::DescribeNext(const Sequence& sequence, int count) const {
+  const int first = sequence.saved_blocks * KvCache::kPageTokens;
+  const auto tokens =
+      std::span(sequence.tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+  SavedBlock block;
+  block.tenant = sequence.request.restore().key().tenant();
+  block.first_token = static_cast<uint32_t>(first);
+  block.tokens.assign(tokens.begin(), tokens.end());
+  block.parent = sequence.last_block;
+  block.lineage = sequence.splice.first_spliced < first + count
+                      ? std::max(sequence.lineage, sequence.splice.lineage)
+                      : sequence.lineage;
+  return block;
+}
+
+void StepLoop::SaveTail(Sequence& sequence) {
+  const int frontier = sequence.frontier();
+  if (parts_.store == nullptr || sequence.scoring() || !MayKeepState(sequence) ||
+      frontier <= sequence.cached_tokens) {
+    return;
+  }
+  SaveFullBlocks(sequence);
+  const int count = frontier - sequence.saved_blocks * KvCache::kPageTokens;
+  if (count <= 0) return;
+  SavedBlock tail = DescribeNext(sequence, count);
+  tail.checkpoint = true;
+  tail.id = state::CheckpointId(tail.parent, tail.lineage, tail.tokens);
+  tail.bytes.resize(parts_.kv->shape().TokenBytes() * static_cast<uint64_t>(count));
+  parts_.kv->ReadRows(sequence.pages[static_cast<size_t>(sequence.saved_blocks)], tail.bytes);
+  parts_.store->Save(std::move(tail));
+}
+
 void StepLoop::SaveFullBlocks(Sequence& sequence) {
   if (!MayKeepState(sequence)) return;
-  for (int end; (end = (sequence.saved_blocks + 1) * KvCache::kPageTokens) <= sequence.frontier();
-       ++sequence.saved_blocks) {
-    const auto first = static_cast<size_t>(sequence.saved_blocks) * KvCache::kPageTokens;
-    SavedBlock block;
-    block.tenant = sequence.request.restore().key().tenant();
-    block.first_token = static_cast<uint32_t>(first);
-    block.tokens.assign(
-        sequence.tokens.begin() + static_cast<ptrdiff_t>(first),
-        sequence.tokens.begin() + static_cast<ptrdiff_t>(first + KvCache::kPageTokens));
-    block.parent = sequence.last_block;
-    block.lineage = sequence.splice.first_spliced < end
-                        ? std::max(sequence.lineage, sequence.splice.lineage)
-                        : sequence.lineage;
+  while ((sequence.saved_blocks + 1) * KvCache::kPageTokens <= sequence.frontier()) {
+    SavedBlock block = DescribeNext(sequence, KvCache::kPageTokens);
     block.id = sequence.last_block =
         state::ChildId(block.parent, sequence.lineage, block.lineage, block.tokens);
     sequence.lineage = block.lineage;
@@ -197,9 +218,10 @@ void StepLoop::SaveFullBlocks(Sequence& sequence) {
       parts_.kv->Publish(sequence.pages, static_cast<size_t>(sequence.saved_blocks), block.id,
                          block.tokens);
     }
+    const auto page = static_cast<size_t>(sequence.saved_blocks++);
     if (parts_.store == nullptr) continue;
     block.bytes.resize(parts_.kv->BlockBytes());
-    parts_.kv->ReadPage(sequence.pages[static_cast<size_t>(sequence.saved_blocks)], block.bytes);
+    parts_.kv->ReadPage(sequence.pages[page], block.bytes);
     parts_.store->Save(std::move(block));
   }
 }
@@ -252,6 +274,7 @@ void StepLoop::Finish(SequenceId id, const absl::Status& status, const v1::Finis
   const auto it = sequences_.find(id);
   const std::unique_ptr<Sequence> sequence = std::move(it->second);
   sequences_.erase(it);
+  SaveTail(*sequence);
   parts_.kv->GiveBack(sequence->pages);
   scheduler_.Remove(id);
   PublishStatus();  // before the caller learns of the end, so that it never sees itself running

@@ -130,6 +130,7 @@ bool KvClient::SendBatch(const std::deque<SavedBlock>& batch) {
         header.set_parent(block.parent.ToString());
         header.set_bytes(block.bytes.size());
         header.set_lineage(static_cast<v1::Lineage>(block.lineage));
+        header.set_checkpoint(block.checkpoint);
       }
       const size_t count = std::min(kChunkBytes, block.bytes.size() - offset);
       message.set_data(block.bytes.data() + offset, count);

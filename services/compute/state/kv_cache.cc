@@ -127,14 +127,18 @@ bool KvCache::MakeOwn(std::vector<int32_t>& table, size_t index) {
   return true;
 }
 
+void KvCache::ReadRows(int32_t page, std::span<std::byte> checkpoint) {
+  assert(checkpoint.size() <= BlockBytes() && checkpoint.size() % shape_.TokenBytes() == 0);
+  const size_t part_bytes = checkpoint.size() / static_cast<size_t>(2 * shape_.layers);
+  for (int part = 0; part < 2 * shape_.layers; ++part) {
+    backend_.CopyToHost(checkpoint.subspan(static_cast<size_t>(part) * part_bytes, part_bytes),
+                        PartAddress(part / 2, part % 2, page));
+  }
+}
+
 void KvCache::ReadPage(int32_t page, std::span<std::byte> block) {
   assert(block.size() == BlockBytes());
-  size_t at = 0;
-  for (int layer = 0; layer < shape_.layers; ++layer) {
-    for (int part = 0; part < 2; ++part, at += PartBytes()) {
-      backend_.CopyToHost(block.subspan(at, PartBytes()), PartAddress(layer, part, page));
-    }
-  }
+  ReadRows(page, block);
 }
 
 void KvCache::WritePage(int32_t page, std::span<const std::byte> block) {
@@ -149,15 +153,16 @@ void KvCache::WritePage(int32_t page, std::span<const std::byte> block) {
 
 void KvCache::WriteRows(std::span<const int32_t> pages, int position,
                         std::span<const std::byte> block, int first_row, int rows) {
-  assert(block.size() == BlockBytes() && first_row + rows <= kPageTokens);
   const size_t row_bytes = StoredRowBytes();
+  const size_t part_bytes = block.size() / static_cast<size_t>(2 * shape_.layers);
+  assert(static_cast<size_t>(first_row + rows) * row_bytes <= part_bytes);
   while (rows > 0) {
     const int slot = position % kPageTokens;
     const int count = std::min(rows, kPageTokens - slot);
     const int32_t page = pages[static_cast<size_t>(position / kPageTokens)];
     for (int part = 0; part < 2 * shape_.layers; ++part) {
       const size_t from =
-          static_cast<size_t>(part) * PartBytes() + static_cast<size_t>(first_row) * row_bytes;
+          static_cast<size_t>(part) * part_bytes + static_cast<size_t>(first_row) * row_bytes;
       backend_.CopyToDevice(
           PartAddress(part / 2, part % 2, page) + static_cast<size_t>(slot) * row_bytes,
           block.subspan(from, static_cast<size_t>(count) * row_bytes));

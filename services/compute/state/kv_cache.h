@@ -74,12 +74,15 @@ class KvCache {
     return info.users == 1 && !info.name;
   }
 
-  // A page's bytes as a state block: for each layer all key rows, then all value rows.
+  // A page's bytes as a state block: for each layer all key rows, then all value rows. A checkpoint
+  // has the same of fewer rows.
   uint64_t BlockBytes() const { return shape_.TokenBytes() * kPageTokens; }
+  // The first rows of a page.
+  void ReadRows(int32_t page, std::span<std::byte> checkpoint);
   void ReadPage(int32_t page, std::span<std::byte> block);
   void WritePage(int32_t page, std::span<const std::byte> block);
-  // Puts rows [first_row, first_row + rows) of a block to the tokens from `position` on of a
-  // sequence with these pages.
+  // Puts rows [first_row, first_row + rows) of a block or checkpoint to the tokens from `position`
+  // on of a sequence with these pages.
   void WriteRows(std::span<const int32_t> pages, int position, std::span<const std::byte> block,
                  int first_row, int rows);
   // The keys of one token in one layer as floats [width].

@@ -23,20 +23,21 @@ struct SavedBlock {
   uint32_t first_token = 0;
   std::vector<uint32_t> tokens;
   std::vector<std::byte> bytes;
+  bool checkpoint = false;  // of fewer tokens than a block's: what is behind the last whole one
 };
 
 class StateStore {
  public:
   virtual ~StateStore() = default;
 
-  // Fetches the plan's blocks in order, the prefix's and then the runs', and hands each to `take`;
-  // ends early when `take` returns
-  // false, when a block is gone, or when the store does not answer. Blocks the calling thread.
+  // Fetches the plan's blocks in order, the prefix's, then the runs', then the tail, and hands each
+  // to `take`; ends early when `take` returns false, when a block is gone, or when the store does
+  // not answer. Blocks the calling thread.
   virtual void Restore(const v1::RestorePlan& plan, std::string_view request_id,
                        absl::FunctionRef<bool(std::vector<std::byte> block)> take) = 0;
 
-  // Takes over a full block and returns at once. Saved state is a cache: when the store is slow or
-  // away, blocks are dropped and counted, never waited for.
+  // Takes over a block or checkpoint and returns at once. Saved state is a cache: when the store is
+  // slow or away, blocks are dropped and counted, never waited for.
   virtual void Save(SavedBlock block) = 0;
 
   virtual bool connected() const = 0;

@@ -162,7 +162,7 @@ json::object ExplanationJson(const Model& model, std::span<const uint32_t> promp
   if (plan.conversation().empty()) {
     out["summary"] = "nothing like this prompt is stored";
   } else if (differs == size) {
-    out["summary"] = "all of the prompt is stored; what does not fill a block is read";
+    out["summary"] = "all of the prompt is stored";
   } else {
     const Divergence line = FindLine(model, prompt, differs, plan.stored_instead());
     const std::string place = absl::StrCat("token ", differs, ", line ", line.line);

@@ -54,8 +54,7 @@ TEST(CacheExplain, SaysWhatElseThereIsToSay) {
   EXPECT_TRUE(Explain("abc", {}).at("diverged").is_null());
   EXPECT_EQ(Explain("ab\ncd", Plan(4, 4, "")).at("summary"),
             "the stored conversation ends at token 4, line 2");
-  EXPECT_EQ(Explain("abc", Plan(0, 3, "x")).at("summary"),
-            "all of the prompt is stored; what does not fill a block is read");
+  EXPECT_EQ(Explain("abc", Plan(0, 3, "x")).at("summary"), "all of the prompt is stored");
 }
 
 TEST(CacheExplain, SurvivesWhateverKvstoreSays) {

@@ -26,6 +26,8 @@ TEST(BlockRecord, RoundTripAndDamage) {
   record.uses = 17;
   record.extent = {3, 8192, 4096};
   record.returned = true;
+  record.kind = Kind::kCheckpoint;
+  record.older = kOldest;
   const std::string bytes = EncodeRecord(record);
   const auto decoded = DecodeRecord(bytes);
   ASSERT_TRUE(decoded);
@@ -38,6 +40,8 @@ TEST(BlockRecord, RoundTripAndDamage) {
   EXPECT_TRUE(decoded->pinned);
   EXPECT_TRUE(decoded->returned);
   EXPECT_FALSE(decoded->superseded);
+  EXPECT_EQ(decoded->kind, Kind::kCheckpoint);
+  EXPECT_EQ(decoded->older, kOldest);
   EXPECT_EQ(decoded->uses, 17u);
   EXPECT_EQ(decoded->extent, record.extent);
   EXPECT_EQ(decoded->root, Id(99));
@@ -72,6 +76,65 @@ TEST(BlockIndex, PinnedBlocksStay) {
   EXPECT_EQ(index.NextVictim(1000), std::nullopt);
   index.SetPinned(Id(2), false);
   EXPECT_EQ(index.NextVictim(1000), Id(2));
+}
+
+BlockRecord Checkpoint(Kind kind, const BlockId& parent, uint32_t first,
+                       std::vector<uint32_t> tokens, uint64_t used = 100) {
+  BlockRecord record = Record(parent, used, std::move(tokens));
+  record.first_token = first;
+  record.kind = kind;
+  return record;
+}
+
+TEST(BlockIndex, TailsInsideAreFoundWithWhatHoldsTheirRows) {
+  BlockIndex index;
+  index.Insert(Id(1), Record({}, 100));
+  index.Insert(Id(2), Checkpoint(Kind::kTail, Id(1), 2, {3}));
+  index.Insert(Id(3), Checkpoint(Kind::kTail, Id(1), 2, {9}));
+  EXPECT_EQ(index.checkpoints(), 2u);
+  EXPECT_TRUE(index.IsFork(Id(1)));
+  index.Insert(Id(4), Record(Id(1), 200, {3, 4}));
+  EXPECT_EQ(index.TailsInside(Id(4)), std::vector<BlockId>{Id(2)});
+  EXPECT_EQ(index.Cover(Id(1), std::vector<uint32_t>{3}, state::Lineage::kExact, Id(2)), Id(4));
+  EXPECT_EQ(index.Cover(Id(1), std::vector<uint32_t>{9}, state::Lineage::kExact, Id(3)),
+            std::nullopt);
+  EXPECT_EQ(index.Find(Id(2)), std::nullopt) << "is not moved";
+  std::vector<BlockId> ends = index.Ends();
+  std::sort(ends.begin(), ends.end());
+  std::vector<BlockId> expected{Id(3), Id(4)};
+  std::sort(expected.begin(), expected.end());
+  EXPECT_EQ(ends, expected);
+  index.Erase(Id(2));
+  EXPECT_EQ(index.checkpoints(), 1u);
+  index.Erase(Id(3));
+  EXPECT_FALSE(index.IsFork(Id(1)));
+}
+
+// The older a checkpoint of a conversation, the sooner it goes, unless several prompts came back to
+// it; then go the rows that led to nothing but it.
+TEST(BlockIndex, OlderCheckpointsGoFirst) {
+  BlockIndex index;
+  constexpr Kind kWhole = Kind::kCheckpoint;
+  uint64_t now = 1'700'000'000'000;
+  for (uint32_t n = 1; n <= 4; ++n) {  // blocks of two tokens and a checkpoint at the end of each
+    index.Insert(Id(n), Record(n == 1 ? BlockId{} : Id(n - 1), now, {2 * n - 2, 2 * n - 1}));
+    index.Insert(Id(10 + n), Checkpoint(kWhole, Id(n), 2 * n, {}, now));
+    index.NoteCheckpoint(Id(10 + n));
+  }
+  index.CountUse(Id(11), now);
+  EXPECT_EQ(index.Get(Id(12))->older, 2u);
+  EXPECT_EQ(index.Get(Id(14))->older, 0u);
+  EXPECT_EQ(index.Get(Id(11))->older, 0u) << "the system prompt's";
+  EXPECT_EQ(index.Ends(), std::vector<BlockId>{Id(4)});
+  EXPECT_EQ(index.LastUsedEnd(Id(1)), Id(4));
+  std::vector<BlockId> order;
+  while (const auto victim = index.NextVictim(now)) {
+    order.push_back(*victim);
+    index.Erase(*victim);
+  }
+  const std::vector<BlockId> expected{Id(12), Id(13), Id(14), Id(4), Id(3), Id(2), Id(11), Id(1)};
+  EXPECT_EQ(order, expected);
+  EXPECT_EQ(index.checkpoints(), 0u);
 }
 
 TEST(BlockIndex, FindsWhereTokensDiffer) {

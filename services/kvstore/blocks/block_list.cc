@@ -13,14 +13,12 @@ Conversation BlockStore::Describe(const BlockId& end, uint32_t tokens) const {
   for (BlockId id = end;;) {
     const BlockRecord* record = index_.Get(id);
     if (record == nullptr) break;
-    own = own && index_.Children(id).size() <= 1;
+    own = own && !index_.IsFork(id);
     if (own) {
       ++conversation.own_blocks;
       conversation.own_bytes += record->footprint();
     }
-    conversation.chain.push_back({id, record->first_token,
-                                  static_cast<uint32_t>(record->tokens.size()), record->bytes,
-                                  record->lineage});
+    conversation.chain.push_back(Planned(id));
     id = record->parent;
   }
   std::reverse(conversation.chain.begin(), conversation.chain.end());

@@ -6,6 +6,7 @@
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "services/kvstore/blocks/block_store.h"
+#include "services/kvstore/blocks/pins.h"
 
 namespace strata::kvstore {
 
@@ -34,6 +35,7 @@ absl::Status BlockStore::LoadIndex() {
     return absl::OkStatus();
   }
   AdoptTail();
+  if (database_->created()) RestorePins();
   segments_->CountDead();
   {
     const std::lock_guard lock(mutex_);
@@ -43,6 +45,14 @@ absl::Status BlockStore::LoadIndex() {
   if (database_->HasOldData()) MoveOldBlocks(std::move(old));
   const std::lock_guard writing(write_mutex_);
   return MakeRoom(0, {});  // the budget may be smaller than last time
+}
+
+void BlockStore::RestorePins() {
+  for (const BlockId& id : ReadPins(PinsPath(options_.path))) {
+    if (index_.Get(id) == nullptr) continue;
+    index_.SetPinned(id, true);
+    used_.insert(id);
+  }
 }
 
 void BlockStore::AdoptTail() {
@@ -62,6 +72,9 @@ void BlockStore::AdoptTail() {
     if (!segments_->Adopt(found.extent)) return;
     staged_.push_back(found.id);
     AddToIndex(found.id, *std::move(record));
+    // Of tails that were replaced only the index knew.
+    for (const BlockId& tail : index_.TailsInside(found.id)) replaced_.push_back(tail);
+    replaced_.push_back(found.id);
     ++adopted;
   });
   if (!scanned.ok()) LogWarning("looking for newer blocks: ", scanned.message());

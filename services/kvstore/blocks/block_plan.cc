@@ -12,37 +12,73 @@ namespace {
 constexpr uint64_t kTouchResolutionMs = 60'000;
 // Tokens that a plan tells of what is stored instead of the prompt's: a line or two.
 constexpr size_t kShown = 64;
+// Of a block or tail that is cut at least this share is used.
+constexpr uint32_t kLeastShare = 8;
+
+uint32_t EndOf(std::span<const PlannedBlock> blocks) {
+  return blocks.empty() ? 0 : blocks.back().first_token + blocks.back().tokens;
+}
 
 }  // namespace
 
 StatePlan BlockStore::Plan(const PlanQuery& query) {
   const std::lock_guard lock(mutex_);
   StatePlan plan;
-  plan.blocks = LongestPrefix(query, query.root, state::Lineage::kExact, 0);
-  if (!plan.blocks.empty()) {
-    plan.reused_tokens = plan.blocks.back().first_token + plan.blocks.back().tokens;
-  }
+  const std::vector<PlannedBlock> path =
+      LongestPrefix(query, query.root, state::Lineage::kExact, 0);
+  plan.blocks = path;
+  PlanTail(query, plan);
   if (query.move) plan.runs = PlanRuns(query, plan.reused_tokens);
   for (const PlannedRun& run : plan.runs) plan.moved_tokens += run.tokens;
-  Explain(query, plan);
+  Explain(query, path, plan);
   if (query.dry_run) return plan;
 
   const uint64_t now = Now();
   NoteUse(plan.blocks, now);
+  NoteUseOfTail(plan, now);
   for (const PlannedRun& run : plan.runs) NoteUse(run.blocks, now);
   ++counters_.plans;
-  counters_.plan_hits += plan.blocks.empty() && plan.runs.empty() ? 0 : 1;
+  counters_.plan_hits += plan.reused_tokens == 0 && plan.runs.empty() ? 0 : 1;
   counters_.planned_tokens += plan.reused_tokens;
   counters_.moved_tokens += plan.moved_tokens;
   return plan;
 }
 
-void BlockStore::Explain(const PlanQuery& query, StatePlan& plan) const {
-  const BlockId last = plan.blocks.empty() ? query.root : plan.blocks.back().id;
+PlannedBlock BlockStore::Planned(const BlockId& id) const {
+  const BlockRecord& record = *index_.Get(id);
+  return {id,           record.first_token, static_cast<uint32_t>(record.tokens.size()),
+          record.bytes, record.lineage,     record.kind != Kind::kBlock};
+}
+
+void BlockStore::PlanTail(const PlanQuery& query, StatePlan& plan) const {
+  const auto rest = [&] { return query.tokens.subspan(EndOf(plan.blocks)); };
+  const auto last = [&] { return plan.blocks.empty() ? query.root : plan.blocks.back().id; };
+  if (query.cut == 0) {
+    for (;; plan.blocks.pop_back()) {
+      if (const auto id = index_.LongestCheckpoint(last(), rest(), query.accept)) {
+        plan.tail = Planned(*id);
+        plan.reused_tokens = plan.tail->first_token + plan.tail->tokens;
+        return;
+      }
+      if (plan.blocks.empty()) return;
+    }
+  }
+  plan.reused_tokens = EndOf(plan.blocks);
+  const BlockIndex::Start start = index_.LongestStart(last(), rest(), query.accept);
+  const auto tokens = static_cast<uint32_t>(start.tokens) / query.cut * query.cut;
+  if (tokens == 0 || kLeastShare * tokens < index_.Get(*start.child)->tokens.size()) return;
+  plan.tail = Planned(*start.child);
+  plan.reused_tokens += tokens;
+}
+
+void BlockStore::Explain(const PlanQuery& query, std::span<const PlannedBlock> prefix,
+                         StatePlan& plan) const {
+  const BlockId last = prefix.empty() ? query.root : prefix.back().id;
+  const uint32_t end = EndOf(prefix);
   const BlockIndex::Start start =
-      index_.LongestStart(last, query.tokens.subspan(plan.reused_tokens), query.accept);
-  plan.first_different_token = plan.reused_tokens + static_cast<uint32_t>(start.tokens);
-  if (start.child || !plan.blocks.empty()) {
+      index_.LongestStart(last, query.tokens.subspan(end), query.accept);
+  plan.first_different_token = end + static_cast<uint32_t>(start.tokens);
+  if (start.child || !prefix.empty()) {
     plan.conversation = index_.LastUsedEnd(start.child.value_or(last));
   } else if (!plan.runs.empty()) {
     const auto longest =
@@ -81,7 +117,7 @@ std::vector<PlannedBlock> BlockStore::LongestPrefix(const PlanQuery& query, Bloc
                                                     state::Lineage lineage, size_t at) const {
   std::vector<PlannedBlock> path;
   const auto reach = [&](const std::vector<PlannedBlock>& blocks) {
-    return blocks.empty() ? at : blocks.back().first_token + blocks.back().tokens;
+    return blocks.empty() ? at : EndOf(blocks);
   };
   const uint32_t count = query.block_tokens;
   struct Fork {
@@ -122,9 +158,7 @@ std::vector<PlannedRun> BlockStore::PlanRuns(const PlanQuery& query, uint32_t kn
        Align(seeds->second, index_, query.tokens, known, query.line_starts, query.align)) {
     PlannedRun run{moved.first_token, moved.tokens, moved.old_first_token, {}};
     for (const BlockId& id : moved.blocks) {
-      const BlockRecord& record = *index_.Get(id);
-      run.blocks.push_back({id, record.first_token, static_cast<uint32_t>(record.tokens.size()),
-                            record.bytes, record.lineage});
+      run.blocks.push_back(Planned(id));
     }
     runs.push_back(std::move(run));
   }
@@ -138,6 +172,17 @@ void BlockStore::NoteUse(std::span<const PlannedBlock> blocks, uint64_t now) {
   }
   // Its ancestors are no leaves.
   if (!blocks.empty()) index_.Protect(blocks.back().id, now);
+}
+
+void BlockStore::NoteUseOfTail(const StatePlan& plan, uint64_t now) {
+  if (!plan.tail) return;
+  // What was cut did not come back: the conversation goes on differently.
+  if (plan.tail->first_token + plan.tail->tokens == plan.reused_tokens) {
+    NoteUse(std::span(&*plan.tail, 1), now);
+  } else {
+    index_.Touch(plan.tail->id, now);
+    index_.Protect(plan.tail->id, now);
+  }
 }
 
 }  // namespace strata::kvstore

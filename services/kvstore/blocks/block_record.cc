@@ -7,10 +7,16 @@
 namespace strata::kvstore {
 namespace {
 
-constexpr uint8_t kVersion = 3;
+constexpr uint8_t kVersion = 4;
+constexpr uint8_t kBlocksOnly = 3;
 constexpr uint8_t kInDatabase = 2;  // no use count, no extent
 
 enum Flag : uint8_t { kPinned = 1, kReturned = 2, kSuperseded = 4 };
+// In the same byte, since version 4: the kind, and `older`.
+constexpr int kKindShift = 3;
+constexpr uint8_t kKindMask = 3;
+constexpr int kOlderShift = 5;
+static_assert(kOldest << kOlderShift <= 0xFF);
 
 template <typename T>
 void Append(std::string& out, T value) {
@@ -36,9 +42,10 @@ std::string EncodeRecord(const BlockRecord& record) {
   Append(out, record.bytes);
   Append(out, record.checksum);
   Append(out, record.last_used_ms);
-  Append(out,
-         static_cast<uint8_t>((record.pinned ? kPinned : 0) | (record.returned ? kReturned : 0) |
-                              (record.superseded ? kSuperseded : 0)));
+  Append(out, static_cast<uint8_t>(
+                  (record.pinned ? kPinned : 0) | (record.returned ? kReturned : 0) |
+                  (record.superseded ? kSuperseded : 0) |
+                  static_cast<uint8_t>(record.kind) << kKindShift | record.older << kOlderShift));
   out.append(record.root.ToString());
   Append(out, static_cast<uint8_t>(record.lineage));
   Append(out, record.uses);
@@ -66,12 +73,13 @@ std::optional<BlockRecord> DecodeRecord(std::string_view bytes) {
   uint8_t flags = 0;
   uint8_t lineage = 0;
   uint32_t count = 0;
-  if (!Take(in, version) || (version != kVersion && version != kInDatabase) ||
+  if (!Take(in, version) ||
+      (version != kVersion && version != kBlocksOnly && version != kInDatabase) ||
       !Take(in, record.parent.bytes) || !Take(in, record.first_token) || !Take(in, record.bytes) ||
       !Take(in, record.checksum) || !Take(in, record.last_used_ms) || !Take(in, flags) ||
       !Take(in, record.root.bytes) || !Take(in, lineage) ||
       lineage > static_cast<uint8_t>(state::Lineage::kFast) ||
-      (version == kVersion &&
+      (version != kInDatabase &&
        (!Take(in, record.uses) || !Take(in, record.extent.segment) ||
         !Take(in, record.extent.offset) || !Take(in, record.extent.bytes))) ||
       !Take(in, count) || in.size() != count * sizeof(uint32_t)) {
@@ -81,8 +89,14 @@ std::optional<BlockRecord> DecodeRecord(std::string_view bytes) {
   record.returned = (flags & kReturned) != 0;
   record.superseded = (flags & kSuperseded) != 0;
   record.lineage = static_cast<state::Lineage>(lineage);
+  if (version == kVersion) {
+    const int kind = flags >> kKindShift & kKindMask;
+    if (kind > static_cast<int>(Kind::kCheckpoint)) return std::nullopt;
+    record.kind = static_cast<Kind>(kind);
+    record.older = flags >> kOlderShift;
+  }
   record.tokens.resize(count);
-  std::memcpy(record.tokens.data(), in.data(), in.size());
+  if (count > 0) std::memcpy(record.tokens.data(), in.data(), in.size());
   return record;
 }
 

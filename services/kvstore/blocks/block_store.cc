@@ -8,6 +8,7 @@
 
 #include "common/base/log.h"
 #include "common/base/status.h"
+#include "services/kvstore/blocks/pins.h"
 
 #include "absl/strings/str_cat.h"
 
@@ -17,6 +18,9 @@ namespace {
 // Saved data is made durable at the latest when there is this much of it: waiting for the drive
 // once for many megabytes costs nothing, once a block costs a quarter of its speed.
 constexpr uint64_t kCommitBytes = 32 << 20;
+
+// Deleting ten thousand blocks takes seconds; plans wait for one batch at most.
+constexpr size_t kDeletedAtOnce = 256;
 
 constexpr uint64_t kMinSegmentBytes = 16 << 20;
 constexpr uint64_t kMaxSegmentBytes = uint64_t{1} << 30;
@@ -42,7 +46,7 @@ absl::StatusOr<std::unique_ptr<BlockStore>> BlockStore::Open(const Options& opti
   if (absl::IsDataLoss(opened)) {
     const std::string aside = absl::StrCat(options.path, ".damaged-", SystemMs());
     LogError("the index at '", options.path, "' is damaged (", opened.message(), "): moved to '",
-             aside, "'; it is made again from the blocks, pins and learned profiles are lost");
+             aside, "'; it is made again from the blocks, learned profiles are lost");
     store = std::unique_ptr<BlockStore>(new BlockStore(options));
     std::filesystem::rename(options.path, aside, error);
     std::filesystem::create_directories(options.path, error);
@@ -86,7 +90,9 @@ uint64_t BlockStore::Now() {
 }
 
 void BlockStore::AddToIndex(const BlockId& id, BlockRecord record) {
-  if (record.lineage == state::Lineage::kExact) seeds_[record.root].Add(id, record.tokens);
+  if (record.lineage == state::Lineage::kExact && record.kind == Kind::kBlock) {
+    seeds_[record.root].Add(id, record.tokens);
+  }
   latest_ms_ = std::max(latest_ms_, record.last_used_ms);
   index_.Insert(id, std::move(record));
 }
@@ -94,7 +100,9 @@ void BlockStore::AddToIndex(const BlockId& id, BlockRecord record) {
 void BlockStore::RemoveFromIndex(const BlockId& id) {
   const BlockRecord* record = index_.Get(id);
   if (record == nullptr) return;
-  if (const auto seeds = seeds_.find(record->root); seeds != seeds_.end()) {
+  if (const auto seeds = seeds_.find(record->root); seeds != seeds_.end() &&
+                                                    record->lineage == state::Lineage::kExact &&
+                                                    record->kind == Kind::kBlock) {
     seeds->second.Remove(id, record->tokens);
     if (seeds->second.grams() == 0) seeds_.erase(seeds);
   }
@@ -134,22 +142,32 @@ absl::StatusOr<BlockData> BlockStore::Read(const BlockId& id) {
 
 absl::StatusOr<bool> BlockStore::Save(const BlockId& root, const BlockId& parent,
                                       uint32_t first_token, std::span<const uint32_t> tokens,
-                                      std::string_view data, state::Lineage lineage) {
+                                      std::string_view data, state::Lineage lineage, Kind kind) {
   BlockRecord record{parent,      first_token,    {tokens.begin(), tokens.end()},
                      data.size(), Checksum(data), 0,
                      false,       root,           lineage};
+  record.kind = kind;
+  if (tokens.empty() && (kind != Kind::kCheckpoint || parent == root)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no state before token ", first_token, " in a block of no tokens"));
+  }
   const std::lock_guard writing(write_mutex_);
   // The parent may vanish at any time; the block is found by its name, which says how exact it was.
   const auto named = [&]() -> absl::StatusOr<BlockId> {
     const BlockRecord* before = parent == root ? nullptr : index_.Get(parent);
     const auto inherited = before == nullptr ? state::Lineage::kExact : before->lineage;
-    const BlockId id = state::ChildId(parent, inherited, lineage, tokens);
+    const BlockId id = kind == Kind::kBlock ? state::ChildId(parent, inherited, lineage, tokens)
+                                            : state::CheckpointId(parent, lineage, tokens);
     if (index_.Get(id) != nullptr) return id;
     if (parent != root && before == nullptr) {
       return absl::FailedPreconditionError(
           absl::StrCat("the block before token ", first_token, " is not stored"));
     }
-    const size_t expected = before == nullptr ? 0 : before->first_token + before->tokens.size();
+    const size_t expected = before == nullptr ? 0 : before->end();
+    if (before != nullptr && before->kind != Kind::kBlock) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the block at token ", first_token, " follows a checkpoint"));
+    }
     if (first_token != expected || lineage < inherited) {
       return absl::InvalidArgumentError(absl::StrCat("a block at token ", first_token,
                                                      " of lineage ", static_cast<int>(lineage),
@@ -162,8 +180,14 @@ absl::StatusOr<bool> BlockStore::Save(const BlockId& root, const BlockId& parent
     const std::lock_guard lock(mutex_);
     STRATA_ASSIGN_OR_RETURN(const BlockId id, named());
     record.last_used_ms = Now();
+    std::optional<BlockId> known;
     if (index_.Get(id) != nullptr) {
-      index_.Touch(id, record.last_used_ms);
+      known = id;
+    } else if (kind == Kind::kTail) {
+      known = index_.Cover(parent, tokens, lineage);
+    }
+    if (known) {
+      index_.Touch(*known, record.last_used_ms);
       return false;
     }
   }
@@ -181,6 +205,10 @@ absl::StatusOr<bool> BlockStore::Save(const BlockId& root, const BlockId& parent
   staged_bytes_ += record.extent.bytes;
   AddToIndex(id, std::move(record));
   for (const BlockId& old : index_.NoteTurn(id)) used_.insert(old);
+  if (kind == Kind::kCheckpoint) {
+    for (const BlockId& old : index_.NoteCheckpoint(id)) used_.insert(old);
+  }
+  for (const BlockId& tail : index_.TailsInside(id)) replaced_.push_back(tail);
   ++counters_.saved_blocks;
   return true;
 }
@@ -192,12 +220,13 @@ absl::Status BlockStore::Commit() {
 
 absl::Status BlockStore::CommitStaged() {
   absl::Status synced = staged_.empty() ? absl::OkStatus() : segments_->Sync();
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (!synced.ok()) {
     NoteWrite(synced);
     for (const BlockId& id : staged_) RemoveFromIndex(id);
     staged_.clear();
     staged_bytes_ = 0;
+    replaced_.clear();
     return synced;
   }
   IndexDatabase::Batch batch(*database_);
@@ -210,6 +239,37 @@ absl::Status BlockStore::CommitStaged() {
   staged_.clear();
   staged_bytes_ = 0;
   used_.clear();
+  lock.unlock();
+  return DropReplaced();
+}
+
+absl::Status BlockStore::DropReplaced() {
+  if (replaced_.empty()) return absl::OkStatus();
+  std::unique_lock lock(mutex_);
+  IndexDatabase::Batch batch(*database_);
+  std::vector<BlockId> drop;
+  std::vector<Extent> places;
+  for (const BlockId& id : std::exchange(replaced_, {})) {
+    const BlockRecord* tail = index_.Get(id);
+    if (tail == nullptr || tail->kind != Kind::kTail) continue;
+    const std::optional<BlockId> cover =
+        index_.Cover(tail->parent, tail->tokens, tail->lineage, id);
+    if (!cover) continue;  // it was evicted again
+    drop.push_back(id);
+    places.push_back(tail->extent);
+    batch.Remove(id);
+    if (tail->pinned && !index_.Get(*cover)->pinned) {
+      index_.SetPinned(*cover, true);
+      batch.Put(*cover, *index_.Get(*cover));
+    }
+  }
+  if (!batch.empty()) STRATA_RETURN_IF_ERROR(Write(batch));
+  const size_t pins = index_.pinned().size();
+  for (const BlockId& id : drop) RemoveFromIndex(id);
+  if (index_.pinned().size() != pins) KeepPins();  // some were handed on
+  lock.unlock();
+  // When the text is deleted nobody knows any more that it was here as well.
+  segments_->Forget(places);
   return absl::OkStatus();
 }
 
@@ -278,6 +338,12 @@ void BlockStore::NoteWrite(const absl::Status& status) {
   counters_.degraded_reason = degraded ? std::string(status.message()) : "";
 }
 
+void BlockStore::KeepPins() {
+  const std::vector<BlockId> ids(index_.pinned().begin(), index_.pinned().end());
+  const absl::Status kept = WritePins(PinsPath(options_.path), ids);
+  if (!kept.ok()) LogWarning("pins are kept in the index only: ", kept.message());
+}
+
 uint32_t BlockStore::Pin(std::span<const BlockId> ids, bool pinned) {
   const std::lock_guard lock(mutex_);
   IndexDatabase::Batch batch(*database_);
@@ -292,26 +358,36 @@ uint32_t BlockStore::Pin(std::span<const BlockId> ids, bool pinned) {
   for (const BlockId& id : ids) {
     if (const BlockRecord* record = index_.Get(id)) batch.Put(id, *record);
   }
-  if (changed > 0) (void)Write(batch);  // the state in memory counts; status shows the trouble
+  // The state in memory counts; status shows the trouble.
+  if (changed > 0 && Write(batch).ok()) KeepPins();
   return changed;
 }
 
 uint64_t BlockStore::Delete(std::span<const BlockId> ids) {
   const std::lock_guard writing(write_mutex_);
   uint64_t deleted = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    IndexDatabase::Batch batch(*database_);
-    for (const BlockId& id : ids) {
-      const BlockRecord* record = index_.Get(id);
-      if (record == nullptr) continue;
-      const Extent extent = record->extent;
-      batch.Remove(id);
-      RemoveFromIndex(id);
-      segments_->Forget(extent);
-      ++deleted;
+  for (size_t at = 0; at < ids.size(); at += kDeletedAtOnce) {
+    const std::span<const BlockId> some =
+        ids.subspan(at, std::min(kDeletedAtOnce, ids.size() - at));
+    std::vector<Extent> places;
+    {
+      const std::lock_guard lock(mutex_);
+      IndexDatabase::Batch batch(*database_);
+      const auto remove = [&](const BlockId& id) {
+        const BlockRecord* record = index_.Get(id);
+        if (record == nullptr) return;
+        places.push_back(record->extent);
+        batch.Remove(id);
+        RemoveFromIndex(id);
+      };
+      for (const BlockId& id : some) {
+        for (const BlockId& checkpoint : index_.CheckpointsOf(id)) remove(checkpoint);
+        remove(id);
+      }
+      if (!batch.empty()) (void)Write(batch, /*durable=*/true);
     }
-    if (deleted > 0) (void)Write(batch, /*durable=*/true);
+    segments_->Forget(places);
+    deleted += places.size();
   }
   segments_->Reclaim();
   return deleted;
@@ -383,6 +459,7 @@ StoreStatus BlockStore::status() const {
   const std::lock_guard lock(mutex_);
   StoreStatus status = counters_;
   status.blocks = index_.size();
+  status.checkpoints = index_.checkpoints();
   status.bytes = index_.bytes();
   status.budget_bytes = options_.budget_bytes;
   status.disk_bytes = segments_->disk_bytes();

@@ -15,7 +15,7 @@ class BlockStoreTest : public StoreFixture {};
 
 TEST_F(BlockStoreTest, PlansTheLongestCommonPrefix) {
   Open();
-  SaveAll(Tokens(18));
+  SaveAll(Tokens(16));
   std::vector<uint32_t> prompt = Tokens(30);
   StatePlan plan = Plan(prompt);
   EXPECT_EQ(plan.reused_tokens, 16u);
@@ -23,9 +23,16 @@ TEST_F(BlockStoreTest, PlansTheLongestCommonPrefix) {
   EXPECT_EQ(plan.blocks[2].first_token, 8u);
   EXPECT_EQ(store_->Read(plan.blocks[2].id)->view(), Data(plan.blocks[2].id));
 
+  EXPECT_FALSE(plan.tail);
+
   prompt[10] = 777;  // the third block differs in its third token
   plan = Plan(prompt);
-  EXPECT_EQ(plan.reused_tokens, 8u);
+  EXPECT_EQ(plan.blocks.size(), 2u);
+  EXPECT_EQ(plan.reused_tokens, 10u) << "rows can be cut";
+  ASSERT_TRUE(plan.tail);
+  EXPECT_EQ(plan.tail->first_token, 8u);
+  EXPECT_EQ(plan.tail->tokens, kBlock);
+  EXPECT_EQ(Plan(prompt, /*cut=*/4).reused_tokens, 8u) << "not where rows hold four tokens each";
   EXPECT_EQ(plan.first_different_token, 10u);
   EXPECT_EQ(Plan(Tokens(30, 1000)).reused_tokens, 0u);
 }
@@ -68,6 +75,162 @@ TEST_F(BlockStoreTest, SurvivesARestart) {
   }
   EXPECT_EQ(*store_->GetProfile("experts/m"), "learned");
   EXPECT_EQ(store_->GetProfile("none").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(BlockStoreTest, ATailEndsThePrefixAndCanBeCut) {
+  Open();
+  SaveAll(Tokens(19));
+  for (int restarts = 0; restarts < 2; ++restarts) {
+    EXPECT_EQ(store_->status().blocks, 5u);
+    EXPECT_EQ(store_->status().checkpoints, 1u);
+    StatePlan plan = Plan(Tokens(30));
+    EXPECT_EQ(plan.blocks.size(), 4u);
+    EXPECT_EQ(plan.reused_tokens, 19u);
+    EXPECT_EQ(plan.first_different_token, 19u);
+    ASSERT_TRUE(plan.tail);
+    EXPECT_TRUE(plan.tail->checkpoint);
+    EXPECT_EQ(plan.tail->tokens, 3u);
+    EXPECT_EQ(plan.conversation, plan.tail->id);
+    EXPECT_EQ(store_->Read(plan.tail->id)->view(), Data(plan.tail->id));
+    std::vector<uint32_t> other = Tokens(30);
+    other[17] = 777;
+    EXPECT_EQ(Plan(other).reused_tokens, 17u);
+    Open();
+  }
+  // A text that is shorter than a block.
+  SaveAll(Tokens(3, 100));
+  EXPECT_EQ(Plan(Tokens(10, 100)).reused_tokens, 3u);
+  // Reading a token or two is no more work than fetching a large block.
+  constexpr uint32_t kLarge = 64;
+  const BlockId root = state::RootId("model", "large", "");
+  const auto own = Tokens(kLarge);
+  ASSERT_TRUE(store_->Save(root, root, 0, own, "rows").ok());
+  EXPECT_EQ(store_->Plan({root, Tokens(8), kLarge}).reused_tokens, 8u);
+  EXPECT_EQ(store_->Plan({root, Tokens(7), kLarge}).reused_tokens, 0u);
+}
+
+TEST_F(BlockStoreTest, ATailGoesWhenItsRowsAreHeldByALongerOne) {
+  Open();
+  SaveAll(Tokens(17));
+  SaveAll(Tokens(19));
+  ASSERT_TRUE(store_->Commit().ok());
+  EXPECT_EQ(store_->status().checkpoints, 1u);
+  EXPECT_EQ(Plan(Tokens(17)).reused_tokens, 17u);
+  SaveAll(Tokens(18));  // its rows are there
+  EXPECT_EQ(store_->status().checkpoints, 1u);
+  // One in other words stays.
+  std::vector<uint32_t> other = Tokens(18);
+  other[17] = 777;
+  SaveAll(other);
+  EXPECT_EQ(store_->status().checkpoints, 2u);
+  const BlockId tail = Plan(Tokens(19)).tail->id;
+  EXPECT_EQ(store_->Pin(std::span(&tail, 1), true), 1u);
+  SaveAll(Tokens(20));
+  EXPECT_EQ(store_->status().checkpoints, 2u) << "until it is certain that the block stays";
+  for (int restarts = 0; restarts < 2; ++restarts) {
+    Open();
+    EXPECT_EQ(store_->status().checkpoints, 1u);
+    EXPECT_EQ(Plan(Tokens(19)).reused_tokens, 19u) << "of the block";
+    EXPECT_EQ(Plan(other).reused_tokens, 18u);
+  }
+  const BlockId block = Plan(Tokens(20)).blocks.back().id;
+  EXPECT_EQ(store_->Pin(std::span(&block, 1), false), 1u) << "it took over the pin";
+  EXPECT_EQ(store_->List(std::nullopt, 0).size(), 2u);
+}
+
+TEST_F(BlockStoreTest, TailsKeepTheirLineage) {
+  Open();
+  SaveAll(Tokens(4));
+  const BlockId first = Plan(Tokens(4)).blocks[0].id;
+  const std::vector<uint32_t> prompt = Tokens(12);
+  const auto own = std::span(prompt).subspan(4, 2);
+  ASSERT_TRUE(*store_->Save(root_, first, 4, own, "spliced", state::Lineage::kFast, Kind::kTail));
+  PlanQuery query{root_, prompt, kBlock};
+  EXPECT_EQ(store_->Plan(query).reused_tokens, 4u);
+  query.accept = state::Lineage::kSafe;
+  EXPECT_EQ(store_->Plan(query).reused_tokens, 4u);
+  query.accept = state::Lineage::kFast;
+  StatePlan plan = store_->Plan(query);
+  EXPECT_EQ(plan.reused_tokens, 6u);
+  EXPECT_EQ(plan.tail->lineage, state::Lineage::kFast);
+  // An exact tail of the same tokens is preferred, and nothing spliced replaces it.
+  SaveAll(Tokens(6));
+  EXPECT_EQ(store_->Plan(query).tail->lineage, state::Lineage::kExact);
+  const auto more = std::span(prompt).subspan(4, 3);
+  ASSERT_TRUE(*store_->Save(root_, first, 4, more, "spliced", state::Lineage::kSafe, Kind::kTail));
+  ASSERT_TRUE(store_->Commit().ok());
+  EXPECT_EQ(store_->status().checkpoints, 2u) << "the exact one and the safe one";
+  query.accept = state::Lineage::kExact;
+  EXPECT_EQ(store_->Plan(query).reused_tokens, 6u);
+  query.accept = state::Lineage::kSafe;
+  EXPECT_EQ(store_->Plan(query).reused_tokens, 7u);
+}
+
+// A layout with rows, a ring, recurrent and partial components.
+TEST_F(BlockStoreTest, StateThatCannotBeCutIsUsedAtCheckpointsOnly) {
+  Open();
+  const std::vector<uint32_t> text = Tokens(30);
+  SaveAll(Tokens(20));
+  EXPECT_EQ(Plan(text, 0).reused_tokens, 0u) << "rows alone are of no use";
+  EXPECT_TRUE(Plan(text, 0).blocks.empty());
+  const auto checkpoint = [&](uint32_t p) {
+    const uint32_t border = p / kBlock * kBlock;
+    BlockId parent = root_;
+    for (uint32_t at = 0; at < border; at += kBlock) {
+      parent = state::ChildId(parent, std::span(text).subspan(at, kBlock));
+    }
+    const auto own = std::span(text).subspan(border, p - border);
+    return store_->Save(root_, parent, border, own,
+                        Data(state::CheckpointId(parent, state::Lineage::kExact, own)),
+                        state::Lineage::kExact, Kind::kCheckpoint);
+  };
+  for (const uint32_t p : {3, 8, 14, 15}) ASSERT_TRUE(*checkpoint(p));
+  EXPECT_FALSE(*checkpoint(14));
+  EXPECT_FALSE(checkpoint(0).ok());
+  for (int restarts = 0; restarts < 2; ++restarts) {
+    EXPECT_EQ(store_->status().checkpoints, 4u) << "none replaces another";
+    StatePlan plan = Plan(text, 0);
+    EXPECT_EQ(plan.reused_tokens, 15u);
+    EXPECT_EQ(plan.blocks.size(), 3u) << "those behind it are no part of the plan";
+    EXPECT_EQ(plan.first_different_token, 20u);
+    EXPECT_EQ(store_->Read(plan.tail->id)->view(), Data(plan.tail->id));
+    EXPECT_EQ(Plan(Tokens(15), 0).reused_tokens, 14u) << "the last token has to be computed";
+    EXPECT_EQ(Plan(Tokens(14), 0).reused_tokens, 8u);
+    EXPECT_EQ(Plan(Tokens(14), 0).tail->tokens, 0u);
+    EXPECT_EQ(Plan(Tokens(8), 0).reused_tokens, 3u);
+    EXPECT_EQ(Plan(Tokens(3), 0).reused_tokens, 0u);
+    std::vector<uint32_t> other = text;
+    other[9] = 777;
+    EXPECT_EQ(Plan(other, 0).reused_tokens, 8u);
+    EXPECT_EQ(Plan(other, 0).first_different_token, 9u);
+    other[2] = 777;
+    EXPECT_EQ(Plan(other, 0).reused_tokens, 0u);
+    const auto list = store_->List(std::nullopt, 0);
+    ASSERT_EQ(list.size(), 1u) << "checkpoints on the way are no conversations";
+    EXPECT_EQ(list[0].own_blocks, 5u);
+    Open();
+  }
+  // They go with the text that they are of.
+  std::vector<BlockId> ids;
+  for (const PlannedBlock& block : Plan(Tokens(20)).blocks) ids.push_back(block.id);
+  EXPECT_EQ(store_->Delete(std::span(ids).subspan(2)), 5u) << "three blocks, and 14 and 15";
+  EXPECT_EQ(Plan(text, 0).reused_tokens, 8u);
+  EXPECT_EQ(store_->Delete(ids), 4u);
+  EXPECT_EQ(store_->status().blocks, 0u);
+}
+
+TEST_F(BlockStoreTest, NothingFollowsACheckpoint) {
+  Open();
+  SaveAll(Tokens(6));
+  const BlockId tail = Plan(Tokens(6)).tail->id;
+  for (const Kind kind : {Kind::kBlock, Kind::kTail, Kind::kCheckpoint}) {
+    const auto own = Tokens(2, 6);
+    EXPECT_EQ(store_->Save(root_, tail, 6, own, "x", state::Lineage::kExact, kind).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_EQ(
+      store_->Save(root_, root_, 0, {}, "x", state::Lineage::kExact, Kind::kTail).status().code(),
+      absl::StatusCode::kInvalidArgument);
 }
 
 // State that a splice has touched serves only who accepts as much, and is never moved again.

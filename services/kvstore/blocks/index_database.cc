@@ -24,7 +24,7 @@ constexpr std::string_view kProfile = "profile";
 constexpr std::string_view kOldData = "blocks";
 // Under this key the default family says how the rest is to be read.
 constexpr std::string_view kFormatKey = "format";
-constexpr int kFormat = 3;
+constexpr int kFormat = 4;  // 3 knew no checkpoints
 
 rocksdb::Slice AsSlice(std::string_view s) { return {s.data(), s.size()}; }
 
@@ -106,6 +106,7 @@ absl::StatusOr<std::unique_ptr<IndexDatabase>> IndexDatabase::Open(const std::st
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::DB* db = nullptr;
   auto result = std::unique_ptr<IndexDatabase>(new IndexDatabase());
+  result->created_ = !exists;
   result->read_only_ = exists && access(path.c_str(), W_OK) != 0;
   const rocksdb::Status opened =
       result->read_only_ ? rocksdb::DB::OpenForReadOnly(options, path, descriptors, &handles, &db)

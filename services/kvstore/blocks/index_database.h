@@ -1,8 +1,8 @@
 // The index on disk: RocksDB, small values only.
 //
-// Column families: `index` id -> BlockRecord, `profile` name -> learned data of other daemons. A
-// store of version 2 held the blocks' data in a further one, `blocks`; it is read here until
-// everything has been moved (see OldData). Thread-safe.
+// Column families: `index` id -> BlockRecord, `profile` name -> learned data of other daemons. In a
+// store of version 3 all records are blocks. One of version 2 held the blocks' data in a further
+// one, `blocks`; it is read here until everything has been moved (see OldData). Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -49,6 +49,8 @@ class IndexDatabase {
   ~IndexDatabase();
 
   bool read_only() const { return read_only_; }
+  // There was none.
+  bool created() const { return created_; }
 
   // DataLoss if it cannot be read to its end.
   absl::Status ForEach(
@@ -69,6 +71,7 @@ class IndexDatabase {
   std::unique_ptr<rocksdb::DB> db_;
   std::map<std::string, rocksdb::ColumnFamilyHandle*, std::less<>> families_;
   bool read_only_ = false;
+  bool created_ = false;
 };
 
 }  // namespace strata::kvstore

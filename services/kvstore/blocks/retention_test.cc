@@ -250,6 +250,78 @@ TEST(Retention, SideRequestsDoNotEvictAMainConversation) {
   }
 }
 
+// The same in a layout whose state can be used at checkpoints only, of 20 blocks' size each.
+TEST(Retention, SideRequestsDoNotEvictAMainConversationsCheckpoints) {
+  constexpr uint64_t kBytes = 100'000;
+  constexpr uint64_t kBudget = 400 * kBytes;
+  BlockIndex index;
+  uint64_t now = 1'700'000'000'000;
+  const auto insert = [&](const BlockId& id, BlockRecord record, uint64_t bytes) {
+    while (index.bytes() + bytes > kBudget) index.Erase(*index.NextVictim(now, record.parent));
+    record.bytes = bytes;
+    record.last_used_ms = now;
+    const bool checkpoint = record.kind == Kind::kCheckpoint;
+    index.Insert(id, std::move(record));
+    index.NoteTurn(id);
+    if (checkpoint) index.NoteCheckpoint(id);
+  };
+  // A prompt goes on from the furthest checkpoint on its way, if there is one; then everything up
+  // to its end is there, with a checkpoint. Returns the tokens that need not be read.
+  const auto ask = [&](const Path& prompt) {
+    std::vector<BlockId> ids = {{}};
+    for (const uint64_t text : prompt) ids.push_back(ChildOf(ids.back(), text));
+    const auto name = [](const BlockId& id) {
+      return state::CheckpointId(id, state::Lineage::kExact, {});
+    };
+    size_t reached = prompt.size();
+    while (reached > 0 && index.Get(name(ids[reached])) == nullptr) --reached;
+    for (size_t i = 1; i <= reached; ++i) index.CountUse(ids[i], now);
+    if (reached > 0) index.CountUse(name(ids[reached]), now);
+    for (size_t i = 0; i < prompt.size(); ++i) {
+      if (index.Get(ids[i + 1]) != nullptr) continue;
+      BlockRecord record;
+      record.parent = ids[i];
+      record.first_token = static_cast<uint32_t>(i) * kBlock;
+      record.tokens = TokensOf(prompt[i]);
+      insert(ids[i + 1], std::move(record), kBytes);
+    }
+    if (index.Get(name(ids.back())) == nullptr) {
+      BlockRecord record;
+      record.parent = ids.back();
+      record.first_token = static_cast<uint32_t>(prompt.size()) * kBlock;
+      record.kind = Kind::kCheckpoint;
+      insert(name(ids.back()), std::move(record), 20 * kBytes);
+    }
+    return reached;
+  };
+  Path system(40);
+  for (size_t i = 0; i < system.size(); ++i) system[i] = i + 1;
+  ask(system);
+  Path main = system;
+  uint64_t next_text = 1000;
+  size_t asked = 0;
+  size_t reached = 0;
+  for (int turn = 0; turn < 60; ++turn) {
+    now += kMinute;
+    main.push_back(next_text++);
+    asked += main.size() - 1;
+    reached += ask(main);
+    for (int i = 0; i < 4; ++i) {
+      ask({900, next_text, next_text + 1});
+      next_text += 2;
+    }
+    if (turn % 20 == 10) {
+      now += kMinute;
+      Path other = system;
+      other.push_back(next_text++);
+      EXPECT_EQ(ask(other), system.size())
+          << "a new conversation begins at the system prompt's end";
+    }
+  }
+  EXPECT_EQ(reached, asked) << "every turn went on from the one before it";
+  EXPECT_LE(index.bytes(), kBudget);
+}
+
 TEST(Retention, SupersededEndsGoFirst) {
   ByValue cache(50);
   Path main(40);

@@ -40,25 +40,36 @@ class StoreFixture : public testing::Test {
     data.resize(bytes);
     return data;
   }
-  // Saves all whole blocks of a sequence; stops at the first that is refused.
+  // Saves all whole blocks of a sequence and a checkpoint of what is behind them, if there is
+  // anything; stops at the first that is refused.
   static absl::Status SaveAll(BlockStore& store, const BlockId& root,
-                              const std::vector<uint32_t>& tokens, size_t bytes = 20'000) {
+                              const std::vector<uint32_t>& tokens, size_t bytes = 20'000,
+                              Kind checkpoint = Kind::kTail) {
     BlockId parent = root;
-    for (size_t at = 0; at + kBlock <= tokens.size(); at += kBlock) {
+    size_t at = 0;
+    for (; at + kBlock <= tokens.size(); at += kBlock) {
       const auto own = std::span(tokens).subspan(at, kBlock);
       const BlockId id = state::ChildId(parent, own);
       const auto saved = store.Save(root, parent, static_cast<uint32_t>(at), own, Data(id, bytes));
       if (!saved.ok()) return saved.status();
       parent = id;
     }
-    return absl::OkStatus();
+    if (at == tokens.size()) return absl::OkStatus();
+    const auto rest = std::span(tokens).subspan(at);
+    return store
+        .Save(root, parent, static_cast<uint32_t>(at), rest,
+              Data(state::CheckpointId(parent, state::Lineage::kExact, rest), bytes),
+              state::Lineage::kExact, checkpoint)
+        .status();
   }
   void SaveAll(const std::vector<uint32_t>& tokens, size_t bytes = 20'000) {
     const absl::Status saved = SaveAll(*store_, root_, tokens, bytes);
     ASSERT_TRUE(saved.ok()) << saved;
   }
-  StatePlan Plan(const std::vector<uint32_t>& tokens) {
-    return store_->Plan({root_, tokens, kBlock});
+  StatePlan Plan(const std::vector<uint32_t>& tokens, uint32_t cut = 1) {
+    PlanQuery query{root_, tokens, kBlock};
+    query.cut = cut;
+    return store_->Plan(query);
   }
 
   const TestFolder folder_;

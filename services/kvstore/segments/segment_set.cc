@@ -183,14 +183,20 @@ void SegmentSet::Release(const Extent& extent) {
   dead_ += extent.bytes;
 }
 
-void SegmentSet::Forget(const Extent& extent) {
-  Release(extent);
+void SegmentSet::Forget(std::span<const Extent> extents) {
+  std::map<uint32_t, std::vector<uint64_t>> by_segment;
+  for (const Extent& extent : extents) {
+    Release(extent);
+    by_segment[extent.segment].push_back(extent.offset);
+  }
   // Holes do it where there are any; but here nobody knows when they come.
-  auto file = SegmentFile::Open(PathOf(extent.segment), SegmentFile::Mode::kWrite);
-  if (!file.ok()) return;
   AlignedBuffer zeros(kAlign);
   std::memset(zeros.data(), 0, zeros.size());
-  (void)file->Write(extent.offset, zeros.data(), zeros.size());
+  for (const auto& [segment, offsets] : by_segment) {
+    auto file = SegmentFile::Open(PathOf(segment), SegmentFile::Mode::kWrite);
+    if (!file.ok()) continue;
+    for (const uint64_t offset : offsets) (void)file->Write(offset, zeros.data(), zeros.size());
+  }
 }
 
 absl::Status SegmentSet::Scan(uint32_t number, uint64_t from,

@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -65,8 +66,8 @@ class SegmentSet {
   // The record is of no use any more.
   void Release(const Extent& extent);
 
-  // The same, and its description is not to be found again: it may hold somebody's text.
-  void Forget(const Extent& extent);
+  // The same, and their descriptions are not to be found again: they may hold somebody's text.
+  void Forget(std::span<const Extent> extents);
 
   // At start, after Adopt: calls found for all records behind the last adopted one, of which the
   // index has not heard; all that there are if none was adopted. Only in the last segment they may

@@ -54,6 +54,13 @@ uint32_t StrideOf(const v1::StateLayout& layout) {
   return stride;
 }
 
+// State of this layout can be cut: it has no component that is valid at one position only.
+bool IsRowsOnly(const v1::StateLayout& layout) {
+  return std::all_of(
+      layout.components().begin(), layout.components().end(),
+      [](const v1::StateComponent& c) { return c.kind() == v1::StateComponent::ROWS; });
+}
+
 state::Lineage LineageOf(v1::Lineage lineage) {
   return lineage == v1::LINEAGE_EXACT  ? state::Lineage::kExact
          : lineage == v1::LINEAGE_SAFE ? state::Lineage::kSafe
@@ -67,16 +74,18 @@ state::Lineage AcceptedBy(v1::SpliceMode mode) {
                                    : state::Lineage::kExact;
 }
 
+void SetBlock(const PlannedBlock& block, v1::BlockRef& ref) {
+  ref.set_id(block.id.ToString());
+  ref.set_first_token(block.first_token);
+  ref.set_tokens(block.tokens);
+  ref.set_bytes(block.bytes);
+  ref.set_lineage(static_cast<v1::Lineage>(block.lineage));
+  ref.set_checkpoint(block.checkpoint);
+}
+
 template <typename Blocks>
 void SetBlocks(const std::vector<PlannedBlock>& blocks, Blocks& out) {
-  for (const PlannedBlock& block : blocks) {
-    v1::BlockRef& ref = *out.Add();
-    ref.set_id(block.id.ToString());
-    ref.set_first_token(block.first_token);
-    ref.set_tokens(block.tokens);
-    ref.set_bytes(block.bytes);
-    ref.set_lineage(static_cast<v1::Lineage>(block.lineage));
-  }
+  for (const PlannedBlock& block : blocks) SetBlock(block, *out.Add());
 }
 
 std::string ProfileKey(const std::string& name, const v1::ModelFingerprint& fingerprint) {
@@ -92,6 +101,8 @@ class BlockAssembler {
   absl::Status Take(const v1::SaveRequest& message) {
     if (message.has_key()) {
       STRATA_ASSIGN_OR_RETURN(root_, RootOf(message.key()));
+      block_tokens_ = static_cast<int>(message.key().layout().block_tokens());
+      checkpoint_kind_ = IsRowsOnly(message.key().layout()) ? Kind::kTail : Kind::kCheckpoint;
       return absl::OkStatus();
     }
     if (!root_) return absl::InvalidArgumentError("the first message must carry the state key");
@@ -117,11 +128,15 @@ class BlockAssembler {
     STRATA_RETURN_IF_ERROR(End());
     const std::optional<BlockId> parent = state::BlockIdFromRaw(header.parent());
     const int tokens = header.tokens().ids_size();
-    if (!parent || tokens == 0 || static_cast<uint32_t>(tokens) > kMaxBlockTokens ||
-        header.bytes() == 0 || header.bytes() > KvStoreService::kMaxBlockBytes) {
+    const bool fits = header.checkpoint()
+                          ? tokens < block_tokens_
+                          : tokens > 0 && static_cast<uint32_t>(tokens) <= kMaxBlockTokens;
+    if (!parent || !fits || header.bytes() == 0 ||
+        header.bytes() > KvStoreService::kMaxBlockBytes) {
       return absl::InvalidArgumentError(
-          absl::StrCat("bad block header: parent of ", header.parent().size(), " bytes, ", tokens,
-                       " tokens, ", header.bytes(), " bytes of data"));
+          absl::StrCat("bad header of a ", header.checkpoint() ? "checkpoint" : "block",
+                       ": parent of ", header.parent().size(), " bytes, ", tokens, " tokens, ",
+                       header.bytes(), " bytes of data"));
     }
     header_ = header;
     parent_ = *parent;
@@ -134,8 +149,9 @@ class BlockAssembler {
     open_ = false;
     const std::vector<uint32_t> tokens(header_.tokens().ids().begin(),
                                        header_.tokens().ids().end());
-    const absl::StatusOr<bool> stored = store_.Save(*root_, parent_, header_.first_token(), tokens,
-                                                    data_, LineageOf(header_.lineage()));
+    const absl::StatusOr<bool> stored = store_.Save(
+        *root_, parent_, header_.first_token(), tokens, data_, LineageOf(header_.lineage()),
+        header_.checkpoint() ? checkpoint_kind_ : Kind::kBlock);
     // A block whose parent was evicted meanwhile is of no use; the stream goes on.
     if (!stored.ok() && !absl::IsFailedPrecondition(stored.status())) return stored.status();
     if (stored.ok() && *stored) {
@@ -149,6 +165,8 @@ class BlockAssembler {
   BlockStore& store_;
   v1::SaveResponse& response_;
   std::optional<BlockId> root_;
+  int block_tokens_ = 0;
+  Kind checkpoint_kind_ = Kind::kTail;
   v1::SaveRequest::Block header_;
   BlockId parent_;
   std::string data_;
@@ -168,6 +186,7 @@ grpc::Status KvStoreService::Plan(grpc::ServerContext*, const v1::PlanRequest* r
   query.root = *root;
   query.tokens = std::span(ids.data(), static_cast<size_t>(ids.size()));
   query.block_tokens = layout.block_tokens();
+  query.cut = IsRowsOnly(layout) ? StrideOf(layout) : 0;
   query.accept = AcceptedBy(request->splice());
   query.move = query.accept != state::Lineage::kExact && IsMovable(layout);
   query.line_starts = std::span(lines.data(), static_cast<size_t>(lines.size()));
@@ -179,6 +198,7 @@ grpc::Status KvStoreService::Plan(grpc::ServerContext*, const v1::PlanRequest* r
   v1::RestorePlan& out = *response->mutable_plan();
   *out.mutable_key() = request->key();
   SetBlocks(plan.blocks, *out.mutable_blocks());
+  if (plan.tail) SetBlock(*plan.tail, *out.mutable_tail());
   out.set_reused_tokens(plan.reused_tokens);
   out.set_splice(request->splice());
   for (const PlannedRun& run : plan.runs) {
@@ -204,6 +224,7 @@ grpc::Status KvStoreService::Restore(grpc::ServerContext* context,
   for (const v1::MovedRun& run : request->plan().runs()) {
     for (const v1::BlockRef& ref : run.blocks()) refs.push_back(&ref);
   }
+  if (request->plan().has_tail()) refs.push_back(&request->plan().tail());
   // The drive reads a block while the one before it is sent.
   const auto read = [&](size_t i) -> absl::StatusOr<BlockData> {
     const std::optional<BlockId> id = state::BlockIdFromRaw(refs[i]->id());
@@ -266,6 +287,7 @@ grpc::Status KvStoreService::Status(grpc::ServerContext*, const v1::KvStoreStatu
                                     v1::KvStoreStatusResponse* response) {
   const StoreStatus status = store_.status();
   response->set_blocks(status.blocks);
+  response->set_checkpoints(status.checkpoints);
   response->set_bytes(status.bytes);
   response->set_budget_bytes(status.budget_bytes);
   response->set_plans(status.plans);

@@ -61,6 +61,14 @@ class KvStoreServiceTest : public testing::Test {
       block.bytes = Data(at);
       client.Save(std::move(block));
     }
+    compute::SavedBlock tail;
+    tail.first_token = n / kBlock * kBlock;
+    tail.tokens.assign(tokens.begin() + tail.first_token, tokens.end());
+    if (tail.tokens.empty()) return;
+    tail.parent = parent;
+    tail.bytes = Data(tail.first_token);
+    tail.checkpoint = true;
+    client.Save(std::move(tail));
   }
   v1::PlanResponse Plan(uint32_t n) {
     v1::PlanRequest request;
@@ -88,8 +96,11 @@ TEST_F(KvStoreServiceTest, SavedBlocksComeBackAfterARestart) {
   Stop();
   Start();
   const v1::PlanResponse plan = Plan(40);
-  EXPECT_EQ(plan.plan().reused_tokens(), 16u);
-  EXPECT_EQ(plan.first_different_token(), 16u);
+  EXPECT_EQ(plan.plan().reused_tokens(), 18u);
+  EXPECT_EQ(plan.plan().blocks_size(), 4);
+  EXPECT_EQ(plan.plan().tail().tokens(), 2u);
+  EXPECT_TRUE(plan.plan().tail().checkpoint());
+  EXPECT_EQ(plan.first_different_token(), 18u);
 
   compute::KvClient client(Channel(), key_.fingerprint(), key_.layout());
   uint32_t at = 0;
@@ -98,7 +109,7 @@ TEST_F(KvStoreServiceTest, SavedBlocksComeBackAfterARestart) {
     at += kBlock;
     return true;
   });
-  EXPECT_EQ(at, 16u);
+  EXPECT_EQ(at, 20u) << "the checkpoint comes last";
   EXPECT_TRUE(client.connected());
 }
 
@@ -176,7 +187,7 @@ TEST_F(KvStoreServiceTest, ConversationsAreListedVerifiedAndCollected) {
   v1::PlanResponse plan;
   grpc::ClientContext plan_context;
   ASSERT_TRUE(stub->Plan(&plan_context, plan_request, &plan).ok());
-  EXPECT_EQ(plan.plan().reused_tokens(), 8u);
+  EXPECT_EQ(plan.plan().reused_tokens(), 10u) << "rows can be cut";
   EXPECT_EQ(plan.first_different_token(), 10u);
   EXPECT_EQ(plan.conversation(), newest.id());
   ASSERT_EQ(plan.stored_instead().ids_size(), 2);
