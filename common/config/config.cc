@@ -106,6 +106,7 @@ absl::Status FillDefaults(v1::Config& config) {
   if (gateway.max_connections() == 0) gateway.set_max_connections(512);
   if (gateway.max_queue() == 0) gateway.set_max_queue(64);
   if (gateway.heartbeat_ms() == 0) gateway.set_heartbeat_ms(10'000);
+  if (gateway.plan_timeout_ms() == 0) gateway.set_plan_timeout_ms(200);
   if (gateway.splice().empty()) gateway.set_splice("safe");
 
   v1::ComputeConfig& compute = *config.mutable_compute();

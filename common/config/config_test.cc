@@ -41,6 +41,7 @@ TEST(Config, DefaultsConnectTheDaemons) {
   EXPECT_EQ(config.kvstore().path(), "/var/x/kv");
   EXPECT_EQ(config.gateway().listen(0), "127.0.0.1:8080");
   EXPECT_EQ(config.gateway().splice(), "safe");
+  EXPECT_EQ(config.gateway().plan_timeout_ms(), 200u);
 }
 
 TEST(Config, WrongValueIsNamed) {

@@ -50,6 +50,7 @@ GrpcEngineOptions MakeEngineOptions(const v1::Config& config, const std::string&
   options.expertstore = config.gateway().expertstore();
   options.tls = config.tls();
   options.expected_fingerprint = fingerprint;
+  options.plan_timeout = std::chrono::milliseconds(config.gateway().plan_timeout_ms());
   return options;
 }
 

@@ -71,9 +71,11 @@ absl::StatusOr<std::unique_ptr<MiniCluster>> MiniCluster::Start(std::string_view
 
 absl::Status MiniCluster::Launch(std::string_view settings) {
   address_ = absl::StrCat("127.0.0.1:", ReservePort(&port_));
-  // Tests share two cores with each other: daemons that sleep early get along better.
+  // Tests share two cores with each other: daemons that sleep early get along better, and a plan is
+  // waited for however long it takes.
   const std::string set =
-      absl::StrCat("gateway { listen: \"", address_, "\" } compute { spin_us: 100 } ", A(settings));
+      absl::StrCat("gateway { listen: \"", address_,
+                   "\" plan_timeout_ms: 60000 } compute { spin_us: 100 } ", A(settings));
   const std::vector<std::string> command = {STRATA_BINARY, "run",
                                             absl::StrCat("--model=", STRATA_DEMO_MODEL),
                                             "--state_dir=" + state_dir_, "--set=" + set};

@@ -19,8 +19,7 @@ struct GrpcEngineOptions {
   v1::TlsConfig tls;
   // Hash of the model whose tokens this gateway speaks; compute must run the same. Empty = any.
   std::string expected_fingerprint;
-  // Looking for stored state must never cost more than it can save: this much, and a millisecond
-  // for every token of the prompt.
+  // Of a plan, with a millisecond for every token of the prompt (GatewayConfig.plan_timeout_ms).
   std::chrono::milliseconds plan_timeout{200};
   // How long a kvstore that never answered may delay the state kReady: the first prompts after a
   // start are those that have most to gain from it.
