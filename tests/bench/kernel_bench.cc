@@ -4,7 +4,7 @@
 // Rows is the number of activation rows: 1 is decoding one stream, 128 a prompt; "cache" is one row
 // on one thread with weights in its second-level cache. "Gw/s" counts weights x rows, per core.
 // "bw" is our share of the read bandwidth, "mul" of the products that the multipliers can form
-// (multiplier_peak.h). The last column divides our speed by llama.cpp's better
+// (multiplier_peak.h). The last column divides our better speed by llama.cpp's better
 // one (plain or repacked).
 #include <algorithm>
 #include <chrono>
@@ -31,6 +31,10 @@ ABSL_FLAG(std::vector<std::string>, types, {}, "weight types; empty: all");
 ABSL_FLAG(std::vector<std::string>, rows,
           (std::vector<std::string>{"cache", "1", "4", "8", "32", "128"}),
           "numbers of activation rows");
+ABSL_FLAG(
+    bool, interleaved, false,
+    "also measure our kernels with eight rows interleaved, as dense weights are after loading "
+    "(common/quant/weight_layout.h)");
 ABSL_FLAG(int, passes, 5, "passes; the best counts");
 
 namespace strata::bench {
@@ -41,23 +45,37 @@ using compute::ProductCase;
 using compute::ProductShape;
 
 struct Side {
-  std::function<double()> run;  // null: the peer has no such kernel; returns seconds
+  std::function<double()> run;  // null: there is no such kernel; returns seconds
   double best = 1e30;
 };
 
+// Ours in the file's layout and interleaved, then the peer's plain and repacked ones.
+constexpr int kOurs = 2;
+
+std::unique_ptr<ProductCase> OurCase(Backend* backend, const ProductShape& shape) {
+  auto product = ProductCase::Create(backend, shape);
+  if (product.ok()) return *std::move(product);
+  std::fprintf(stderr, "%s\n", std::string(product.status().message()).c_str());
+  return nullptr;
+}
+
 void RunCase(Backend* backend, const oracle::LlamaLibrary* llama, const ProductShape& shape,
              const std::string& name, int threads, double bandwidth, double peak) {
-  const auto ours = ProductCase::Create(backend, shape);
-  if (!ours.ok()) {
-    std::fprintf(stderr, "%s\n", std::string(ours.status().message()).c_str());
-    return;
+  const auto ours = OurCase(backend, shape);
+  std::unique_ptr<ProductCase> interleaved;
+  if (absl::GetFlag(FLAGS_interleaved)) {
+    ProductShape other = shape;
+    other.layout = quant::WeightLayout::kRows8;
+    interleaved = OurCase(backend, other);
   }
-  std::vector<Side> sides;
-  sides.push_back({[&] { return (*ours)->Run(); }});
+  if (ours == nullptr) return;
+  std::vector<Side> sides(kOurs);
+  sides[0].run = [&] { return ours->Run(); };
+  if (interleaved != nullptr) sides[1].run = [&] { return interleaved->Run(); };
   std::unique_ptr<GgmlProduct> peers[2];
   for (int repack = 0; repack < 2 && llama != nullptr; ++repack) {
-    peers[repack] = GgmlProduct::Create(*llama, shape, (*ours)->weight(), (*ours)->activations(),
-                                        threads, repack != 0);
+    peers[repack] = GgmlProduct::Create(*llama, shape, ours->weight(), ours->activations(), threads,
+                                        repack != 0);
     GgmlProduct* peer = peers[repack].get();
     Side side;
     if (peer != nullptr) {
@@ -77,22 +95,25 @@ void RunCase(Backend* backend, const oracle::LlamaLibrary* llama, const ProductS
     }
   }
   std::printf("| %-7s | %5s |", std::string(NameOf(shape.type)).c_str(), name.c_str());
-  for (const Side& side : sides) {
-    if (side.run == nullptr) {
+  for (size_t i = 0; i < sides.size(); ++i) {
+    const bool is_ours = i < kOurs;
+    if (i == 1 && interleaved == nullptr) continue;
+    const double best = sides[i].best;
+    if (sides[i].run == nullptr) {
       std::printf("       - |       - |");
-    } else {
-      std::printf(" %7.1f | %7.1f |", shape.products() / side.best / threads / 1e9,
-                  shape.bytes() / side.best / 1e9);
+      continue;
     }
-    if (&side == &sides[0]) {
-      std::printf(" %3.0f %% | %3.0f %% |", 100 * shape.bytes() / side.best / bandwidth,
-                  peak > 0 ? 100 * shape.products() / side.best / threads / peak : 0.0);
+    std::printf(" %7.1f | %7.1f |", shape.products() / best / threads / 1e9,
+                shape.bytes() / best / 1e9);
+    if (is_ours) {
+      std::printf(" %3.0f %% | %3.0f %% |", 100 * shape.bytes() / best / bandwidth,
+                  peak > 0 ? 100 * shape.products() / best / threads / peak : 0.0);
     }
   }
-  if (sides.size() == 3) {
-    const double best = std::min(sides[1].best, sides[2].best);
-    if (best < 1e30) {
-      std::printf(" %5.2f |", best / sides[0].best);
+  if (llama != nullptr) {
+    const double peer = std::min(sides[kOurs].best, sides[kOurs + 1].best);
+    if (peer < 1e30) {
+      std::printf(" %5.2f |", peer / std::min(sides[0].best, sides[1].best));
     } else {
       std::printf("     - |");
     }
@@ -129,9 +150,12 @@ int Main() {
   const double peak = compute::MultiplierPeak(isa);
   std::printf("%s; memory read by %d threads: %.1f GB/s; multipliers of a core: %.1f G/s\n\n",
               std::string((*all)->description()).c_str(), threads, *bandwidth / 1e9, peak / 1e9);
-  std::printf("| type | rows | strata Gw/s | GB/s | bw | mul |%s\n|---|---|---|---|---|---|%s\n",
-              llama == nullptr ? "" : " llama.cpp Gw/s | GB/s | repacked Gw/s | GB/s | ratio |",
-              llama == nullptr ? "" : "---|---|---|---|---|");
+  const bool interleaved = absl::GetFlag(FLAGS_interleaved);
+  std::printf(
+      "| type | rows | strata Gw/s | GB/s | bw | mul |%s%s\n|---|---|---|---|---|---|%s%s\n",
+      interleaved ? " interleaved Gw/s | GB/s | bw | mul |" : "",
+      llama == nullptr ? "" : " llama.cpp Gw/s | GB/s | repacked Gw/s | GB/s | ratio |",
+      interleaved ? "---|---|---|---|" : "", llama == nullptr ? "" : "---|---|---|---|---|");
   for (const std::string& name : types) {
     const TensorTypeInfo* info = FindTensorType(std::string_view(name));
     if (info == nullptr) return Fail("unknown weight type '" + name + "'");

@@ -14,7 +14,7 @@ const Kernels& Avx2Kernels() {
     k.name = "avx2";
     FillFloatKernels<VecAvx2>(&k);
     FillInt8Kernels<Int8Avx2, VecAvx2>(&k);
-    FillRows8Kernels<Int8Avx2>(&k);
+    FillRows8Kernels<Int8Avx2, Int8Avx2>(&k);
     return k;
   }();
   return kernels;

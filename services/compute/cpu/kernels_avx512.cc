@@ -2,6 +2,7 @@
 #include "common/quant/tensor_type.h"
 #include "services/compute/cpu/kernels.h"
 #include "services/compute/cpu/simd/int8_avx512.h"
+#include "services/compute/cpu/simd/int8_avxvnni.h"
 #include "services/compute/cpu/simd/int8_table.h"
 #include "services/compute/cpu/simd/kernel_table.h"
 #include "services/compute/cpu/simd/rows8_table.h"
@@ -16,7 +17,7 @@ const Kernels& Avx512Kernels() {
     k.name = "avx512";
     FillFloatKernels<VecAvx512>(&k);
     FillInt8Kernels<Int8Avx512, VecAvx512>(&k);
-    FillRows8LaneKernels<Int8Avx512>(&k);
+    FillRows8Kernels<Int8AvxVnni, Int8Avx512>(&k);
     const auto set = [&k](TensorType type, ProductFn product) {
       k.product[static_cast<size_t>(type)] = product;
     };

@@ -12,7 +12,7 @@ const Kernels& AvxVnniKernels() {
     Kernels k = Avx2Kernels();
     k.name = "avxvnni";
     FillInt8Kernels<Int8AvxVnni, VecAvx2>(&k);
-    FillRows8Kernels<Int8AvxVnni>(&k);
+    FillRows8Kernels<Int8AvxVnni, Int8AvxVnni>(&k);
     return k;
   }();
   return kernels;

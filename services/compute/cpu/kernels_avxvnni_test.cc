@@ -17,7 +17,7 @@ TEST(AvxVnniKernels, Products) {
   }
   Kernels k = ScalarKernels();
   FillInt8Kernels<Int8AvxVnni, VecAvx2>(&k);
-  FillRows8Kernels<Int8AvxVnni>(&k);
+  FillRows8Kernels<Int8AvxVnni, Int8AvxVnni>(&k);
   testing::CheckProducts(k);
   testing::CheckRows8(k);
   testing::CheckQuantisation(k);

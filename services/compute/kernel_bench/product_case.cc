@@ -57,9 +57,14 @@ absl::StatusOr<std::unique_ptr<ProductCase>> ProductCase::Create(Backend* backen
                           backend->Allocate(one.size() * shape.matrices, "weights"));
   for (int i = 0; i < shape.matrices; ++i) {
     std::byte* at = product->memory_->data() + i * one.size();
-    backend->CopyToDevice(at, one);
     Tensor weight = product->weight_.tensor;
     weight.data = at;
+    weight.layout = shape.layout;
+    if (shape.layout == quant::WeightLayout::kRows8) {
+      quant::InterleaveRows(shape.type, weight.rows, weight.row_bytes, one.data(), at);
+    } else {
+      backend->CopyToDevice(at, one);
+    }
     product->weights_.insert(product->weights_.end(), shape.repeats, weight);
   }
   return product;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/quant/tensor_type.h"
+#include "common/quant/weight_layout.h"
 #include "services/compute/cpu/test_tensors.h"
 #include "services/compute/ops/backend.h"
 
@@ -24,6 +25,7 @@ struct ProductShape {
   // Times that each is multiplied in a pass. More than one (up to 8, or a multiple of 8) needs a
   // back end of one thread: the products of one call share their output.
   int repeats = 1;
+  quant::WeightLayout layout = quant::WeightLayout::kGguf;
 
   // Weights times rows of one pass.
   double products() const;

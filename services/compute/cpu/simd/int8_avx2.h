@@ -8,6 +8,7 @@
 #include "services/compute/cpu/simd/intrinsics.h"
 
 namespace strata::compute {
+namespace {
 
 struct Int8Avx2 {
   static constexpr int kLanes = 8;        // outputs of a panel
@@ -100,4 +101,5 @@ struct Int8Avx2 {
   static F NegMulAddF(F a, F b, F c) { return _mm256_fnmadd_ps(a, b, c); }
 };
 
+}  // namespace
 }  // namespace strata::compute

@@ -9,6 +9,7 @@
 #include <cstring>
 
 namespace strata::compute {
+namespace {
 
 struct Int8Avx512 {
   static constexpr int kLanes = 16;
@@ -28,10 +29,27 @@ struct Int8Avx512 {
     return Set1(x);
   }
   static I And(I a, I b) { return _mm512_and_si512(a, b); }
+  static I Or(I a, I b) { return _mm512_or_si512(a, b); }
   static I Xor(I a, I b) { return _mm512_xor_si512(a, b); }
+  template <int kBits>
+  static I ShiftLeft16(I x) {
+    return _mm512_slli_epi16(x, kBits);
+  }
   template <int kBits>
   static I ShiftRight16(I x) {
     return _mm512_srli_epi16(x, kBits);
+  }
+  template <int kBits>
+  static I ShiftRightSigned16(I x) {
+    return _mm512_srai_epi16(x, kBits);
+  }
+  template <int kBits>
+  static I ShiftRightSigned32(I x) {
+    return _mm512_srai_epi32(x, kBits);
+  }
+  static I PickBytes(I x, uint32_t pattern) {
+    const I lane = _mm512_broadcast_i32x4(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c));
+    return _mm512_shuffle_epi8(x, _mm512_or_si512(lane, Set1(static_cast<int32_t>(pattern))));
   }
   static I Lookup16(const int8_t* table, I index) {
     const __m128i values = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
@@ -55,6 +73,8 @@ struct Int8Avx512 {
     words[2] = _mm512_unpacklo_epi64(b, d);
     words[3] = _mm512_unpackhi_epi64(b, d);
   }
+  static I Add8(I a, I b) { return _mm512_add_epi8(a, b); }
+  static I Sub8(I a, I b) { return _mm512_sub_epi8(a, b); }
   static I Add(I a, I b) { return _mm512_add_epi32(a, b); }
   static I Mul(I a, I b) { return _mm512_mullo_epi32(a, b); }
   // sum + the dot products of four u8 and four s8.
@@ -85,4 +105,5 @@ struct Int8Avx512 {
   static F NegMulAddF(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }
 };
 
+}  // namespace
 }  // namespace strata::compute

@@ -5,6 +5,7 @@
 #include "services/compute/cpu/simd/int8_avx2.h"
 
 namespace strata::compute {
+namespace {
 
 struct Int8AvxVnni : Int8Avx2 {
   static constexpr bool kHasDot = true;
@@ -16,4 +17,5 @@ struct Int8AvxVnni : Int8Avx2 {
   static __m256i MulAdd16x256(__m256i a, __m256i b, __m256i sum) { return MulAdd16(a, b, sum); }
 };
 
+}  // namespace
 }  // namespace strata::compute

@@ -22,7 +22,7 @@ template <typename Isa>
 struct LaneRows {
   static constexpr bool kInterleaved = false;
   const std::byte* row[Isa::kLanes];
-  LaneRows(const ProductTile& tile, int first) {
+  LaneRows(const ProductTile& tile, int first) : row_bytes_(tile.weight_row_bytes) {
     for (int lane = 0; lane < Isa::kLanes; ++lane) {
       const int o = first + lane < tile.outputs ? first + lane : tile.outputs - 1;
       row[lane] = tile.weights + o * tile.weight_row_bytes;
@@ -34,7 +34,21 @@ struct LaneRows {
     for (int lane = 0; lane < Isa::kLanes; ++lane) out.at[lane] = row[lane] + block * sizeof(Block);
     return out;
   }
-  const std::byte* begin() const { return row[0]; }
+  // Asks for what the next kLanes rows have where these have block `b`, in the order of memory.
+  template <typename Block>
+  void ReadAhead(int64_t b) const {
+    constexpr size_t kBytes = Isa::kLanes * sizeof(Block);
+    const std::byte* next = row[0] + Isa::kLanes * row_bytes_ + b * kBytes;
+    // Long rows would crowd out what else the first level holds.
+    if (Isa::kLanes * row_bytes_ > size_t{12} << 10) {
+      PrefetchFar(next, kBytes);
+    } else {
+      Prefetch(next, kBytes);
+    }
+  }
+
+ private:
+  size_t row_bytes_;
 };
 
 template <typename Isa, typename Format, typename Rows>
@@ -84,16 +98,8 @@ struct LaneProduct {
       x[r] = Int8Row32::At(tile.rows[first + r], tile.inputs);
       y[r] = Isa::Set1F(0);
     }
-    // Whether kLanes rows would crowd out what else the first level holds.
-    const bool far = kLanes * tile.weight_row_bytes > size_t{12} << 10;
     for (int64_t b = 0; b < tile.inputs / kWeights; ++b) {
-      // The next kLanes rows, in the order of memory.
-      const std::byte* next = rows.begin() + kLanes * (tile.weight_row_bytes + b * sizeof(Block));
-      if (far) {
-        PrefetchFar(next, kLanes * sizeof(Block));
-      } else {
-        Prefetch(next, kLanes * sizeof(Block));
-      }
+      rows.template ReadAhead<Block>(b);
       Weights weights;
       Load(rows.template At<Block>(b), &weights);
       AddBlock<kRows>(weights, x, b, y);
@@ -112,11 +118,8 @@ struct LaneProduct {
     for (int r = 0; r < kRows; ++r) Isa::StoreF(out + r * out_stride, y[r]);
   }
 
-  static void Run(const ProductTile& tile) {
-    if (tile.row_count <= Isa::kFewRows) {
-      RunFewRows<LaneProduct, Rows, kLanes>(tile);
-      return;
-    }
+  static void RunFew(const ProductTile& tile) { RunFewRows<LaneProduct, Rows, kLanes>(tile); }
+  static void RunMany(const ProductTile& tile) {
     auto& panel = *reinterpret_cast<Panel*>(tile.scratch);
     const TileRows<Int8Row32> x(tile);
     const int64_t all_blocks = tile.inputs / kWeights;
@@ -135,6 +138,13 @@ struct LaneProduct {
                           tile.out_stride);
         });
       }
+    }
+  }
+  static void Run(const ProductTile& tile) {
+    if (tile.row_count <= Isa::kFewRows) {
+      RunFew(tile);
+    } else {
+      RunMany(tile);
     }
   }
 };

@@ -71,24 +71,9 @@ struct Rows8Product {
 
   // ---- few rows ----
 
-  // Asks for a block's bytes of the next kLanes rows, part by part: the processor has few buffers
-  // for requests. Nearer than that is too late when memory is the limit.
-  struct Ahead {
-    const std::byte* next;
-    bool far;  // those rows would crowd out what else the first level holds
-    void operator()(int part) const {
-      constexpr size_t kBytes = kLanes * sizeof(Block) / Format::kParts;
-      if (far) {
-        PrefetchFar(next + part * kBytes, kBytes);
-      } else {
-        Prefetch(next + part * kBytes, kBytes);
-      }
-    }
-  };
-
   template <int kRows>
-  static void AddBlock(const Rows8Block<Isa, Block>& block, const Int8Row256* x, int64_t b,
-                       const Ahead& ahead, F* y) {
+  static void AddBlock(const InterleavedRows<Isa>& rows, const Int8Row256* x, int64_t b, F* y) {
+    const auto block = rows.template At<Block>(b);
     I scales[kGroups / 4];
     I mins[kGroups / 4];
     Format::template Scales<Isa>(block, scales, mins);
@@ -98,7 +83,7 @@ struct Rows8Product {
     }
 #pragma GCC unroll 8
     for (int part = 0; part < Format::kParts; ++part) {
-      ahead(part);
+      rows.template ReadAhead<Block>(b, part, Format::kParts);
       AddPart<kRows>(block, part, scales, x, b, sum);
     }
     F d;
@@ -193,11 +178,7 @@ struct Rows8Product {
       x[r] = Int8Row256::At(tile.rows[first + r], tile.inputs);
       y[r] = Isa::Set1F(0);
     }
-    const bool far = kLanes * tile.weight_row_bytes > size_t{12} << 10;
-    for (int64_t b = 0; b < tile.inputs / 256; ++b) {
-      const std::byte* next = rows.begin() + kLanes * (tile.weight_row_bytes + b * sizeof(Block));
-      AddBlock<kRows>(rows.template At<Block>(b), x, b, {next, far}, y);
-    }
+    for (int64_t b = 0; b < tile.inputs / 256; ++b) AddBlock<kRows>(rows, x, b, y);
     for (int r = 0; r < kRows; ++r) {
       Isa::StoreF(tile.out + (first + r) * tile.out_stride + o, y[r]);
     }
@@ -234,11 +215,12 @@ struct Rows8Product {
     }
   }
 
-  static void Run(const ProductTile& tile) {
-    if (tile.row_count <= Isa::kFewRows) {
-      RunFewRows<Rows8Product, InterleavedRows<Isa>, kLanes>(tile);
-      return;
-    }
+  // ---- tiles ----
+
+  static void RunFew(const ProductTile& tile) {
+    RunFewRows<Rows8Product, InterleavedRows<Isa>, kLanes>(tile);
+  }
+  static void RunMany(const ProductTile& tile) {
     auto* panel = reinterpret_cast<Panel*>(tile.scratch);
     const TileRows<Int8Row256> x(tile);
     PanelReadAhead ahead(tile, kLanes, sizeof(Block), /*interleaved=*/true);
