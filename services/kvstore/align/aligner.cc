@@ -13,10 +13,12 @@ constexpr uint32_t kGram = SeedIndex::kGram;
 // A match this long is taken without looking at the other copies of its text: what one of them has
 // more is found where this one ends.
 constexpr uint32_t kLongEnough = 1024;
-constexpr uint32_t kShort = 96;
 // Copies that reach no further than those before: probably it is the prompt that is new there. What
 // another copy has more is found where these end.
 constexpr int kAlike = 2;
+// Copies that end no later than a match without a run, before it is taken for certain that it is
+// the prompt that is new there.
+constexpr int kNoFurther = 8;
 
 // prompt[first, last) equals stored text. Backwards that text is unique (every block has one
 // parent), so its end says where all of it lies.
@@ -32,30 +34,37 @@ struct Match {
 class Finder {
  public:
   Finder(const SeedIndex& seeds, const Corpus& corpus, std::span<const uint32_t> prompt,
-         uint32_t known)
+         uint32_t known, std::span<const uint32_t> line_starts, const AlignOptions& options)
       : seeds_(seeds),
         corpus_(corpus),
         prompt_(prompt),
         known_(known),
+        line_starts_(line_starts),
+        options_(options),
         hashes_(SeedIndex::HashesOf(prompt.subspan(known))) {}
 
   // Sorted by their ends.
   std::vector<Match> Run() {
     std::vector<Match> matches;
     uint32_t covered = known_;  // end of the furthest match
+    int no_further = 0;         // copies since then that end no later
     for (uint32_t at = known_; at - known_ < hashes_.size();) {
       const Candidates found = Look(at, covered);
+      no_further += found.no_further;
       if (!found.furthest) {
         ++at;
+        if (no_further >= kNoFurther) at = std::max(at, covered - std::min(covered, kGram - 1));
         continue;
       }
+      no_further = 0;
       if (found.earliest->first < found.furthest->first) matches.push_back(*found.earliest);
       matches.push_back(*found.furthest);
       covered = found.furthest->last;
       // A match that begins inside this one and ends kGram or more behind it has a gram that covers
       // this one's end. Where the prompt itself is new there, no gram fits and nothing is wasted.
-      // What a short match hides may be a whole run: there it is worth looking further back.
-      const uint32_t back = covered - found.furthest->first < kShort ? 2 * kGram : kGram;
+      // A match that ends sooner may hold a run where this one holds none: then it is worth looking
+      // further back.
+      const uint32_t back = HoldsRun(*found.furthest) ? kGram : 2 * kGram;
       at = std::max(at + 1, covered < back ? 0 : covered - back + 1);
     }
     return matches;
@@ -66,7 +75,16 @@ class Finder {
   struct Candidates {
     std::optional<Match> furthest;
     std::optional<Match> earliest;
+    int no_further = 0;  // matches that end within what was covered
   };
+
+  bool HoldsRun(const Match& match) const {
+    const auto first = std::lower_bound(line_starts_.begin(), line_starts_.end(), match.first);
+    const auto behind = std::upper_bound(first, line_starts_.end(), match.last);
+    // Where runs keep to strides, up to one is lost at either end.
+    return behind - first > 1 &&
+           behind[-1] - *first >= options_.min_run + 2 * (options_.stride - 1);
+  }
 
   // Among the matches through the gram at `at` that end behind `covered`. Between equals the one
   // that moves least counts: rows turned by a small angle lose least.
@@ -79,7 +97,11 @@ class Finder {
     const std::span<const SeedIndex::Place> places = seeds_.Find(hashes_[at - known_]);
     for (auto place = places.rbegin(); place != places.rend(); ++place) {  // the newest first
       Match match = ExtendForwards(at, *place);
-      if (match.last < at + kGram || match.last <= covered) continue;
+      if (match.last < at + kGram) continue;
+      if (match.last <= covered) {
+        ++found.no_further;
+        continue;
+      }
       match.first = ExtendBackwards(at, *place);
       std::optional<Match>& far = found.furthest;
       std::optional<Match>& early = found.earliest;
@@ -150,6 +172,8 @@ class Finder {
   const Corpus& corpus_;
   const std::span<const uint32_t> prompt_;
   const uint32_t known_;
+  const std::span<const uint32_t> line_starts_;
+  const AlignOptions& options_;
   const std::vector<uint64_t> hashes_;  // of the grams from known_ on
 };
 
@@ -267,7 +291,8 @@ std::vector<MovedRun> Align(const SeedIndex& seeds, const Corpus& corpus,
                             std::span<const uint32_t> line_starts, const AlignOptions& options) {
   std::vector<MovedRun> runs;
   if (line_starts.empty() || prompt.empty()) return runs;
-  const std::vector<Match> matches = Finder(seeds, corpus, prompt, known).Run();
+  const std::vector<Match> matches =
+      Finder(seeds, corpus, prompt, known, line_starts, options).Run();
   if (matches.empty()) return runs;
   const auto limit = static_cast<uint32_t>(prompt.size() - 1);
   uint64_t moved = 0;
