@@ -1,6 +1,7 @@
 // Messages to the step loop from other threads.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <memory>
@@ -47,6 +48,12 @@ class Inbox {
   std::vector<Message> Take(bool wait) {
     std::unique_lock lock(mutex_);
     if (wait) arrived_.wait(lock, [&] { return !messages_.empty(); });
+    return std::exchange(messages_, {});
+  }
+  // The same, but waits `longest` at most and may return none.
+  std::vector<Message> TakeWithin(std::chrono::nanoseconds longest) {
+    std::unique_lock lock(mutex_);
+    arrived_.wait_for(lock, longest, [&] { return !messages_.empty(); });
     return std::exchange(messages_, {});
   }
 

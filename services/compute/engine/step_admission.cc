@@ -80,6 +80,7 @@ void StepLoop::TakePrefixBlock(Sequence& sequence, int block, std::span<const st
 }
 
 void StepLoop::Handle(const RestoreDoneMessage& message) {
+  --restores_;
   Sequence* sequence = Find(message.id);
   if (sequence == nullptr) return;
   splicer_->Begin(*sequence);
@@ -178,6 +179,7 @@ void StepLoop::AdmitWaiting() {
     missing.mutable_blocks()->DeleteSubrange(0, std::min(in_memory, missing.blocks_size()));
     if (static_cast<int>(missing.tail().first_token()) < sequence.computed) missing.clear_tail();
     if (restorer_ && (missing.blocks_size() > 0 || missing.runs_size() > 0 || missing.has_tail())) {
+      ++restores_;
       restorer_->Start(*id, std::move(missing), sequence.request_id);
       SendProgress(sequence);
     } else {

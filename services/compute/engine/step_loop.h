@@ -39,7 +39,11 @@ class StepLoop {
 
   StepLoop(const Engine::Parts& parts, const EngineOptions& options, Inbox& inbox);
 
-  bool HandleMessages(bool wait);  // false: stop
+  bool HandleMessages(std::vector<Message> messages);  // false: stop
+  // Few restored blocks are on the way at a time (Restorer::kMaxInFlight). Were only those taken
+  // that are there between two steps, a long restore would last many steps of others: takes what
+  // comes for a part of a step's time. False: stop.
+  bool AwaitRestored();
   void Handle(SubmitMessage message);
   void Handle(const CancelMessage& message);
   void Handle(const RestoredBlockMessage& message);
@@ -92,6 +96,8 @@ class StepLoop {
   Inbox& inbox_;
   Scheduler scheduler_;
   std::optional<Restorer> restorer_;
+  int restores_ = 0;  // under way
+  Clock::duration last_step_{};
   std::unordered_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
 
   std::unique_ptr<Buffer> activations_;
