@@ -307,7 +307,7 @@ absl::Status RunLlama(const std::vector<uint32_t>& prompt) {
   }
   oracle::LlamaModelOptions options;
   options.context = static_cast<uint32_t>(prompt.size()) + warm + count + kShortPrompt;
-  options.f32_cache = false;
+  options.cache = TensorType::kF16;
   options.flash_attention = true;
   STRATA_ASSIGN_OR_RETURN(
       const auto llama,

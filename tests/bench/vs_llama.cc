@@ -105,7 +105,7 @@ absl::Status Main() {
   oracle::LlamaModelOptions options;
   options.threads = threads;
   options.context = context;
-  options.f32_cache = false;
+  options.cache = TensorType::kF16;
   options.flash_attention = true;
   options.repack_weights = true;
   STRATA_ASSIGN_OR_RETURN(const auto llama,

@@ -426,6 +426,33 @@ TEST_F(SpliceTest, WhatCannotBeMovedIsRead) {
   is_exact(plan);
 }
 
+TEST_F(SpliceTest, CoarseKeysAreSavedAndRestoredButNotMoved) {
+  for (const char* type : {"bf16", "q8_0"}) {
+    v1::ComputeConfig config = SmallConfig();
+    config.set_kv_type(type);
+    runtime_.reset();
+    store_.DropAllBut(0);
+    Open(config);
+    const auto expected = Answer(prompt_);
+    const auto again = Answer(prompt_, store_.Plan(*runtime_, prompt_));
+    EXPECT_EQ(again->tokens(), expected->tokens()) << type;
+    EXPECT_GE(again->finish().usage().cached_tokens(), 300u) << type;
+    store_.DropAllBut(0);
+    Answer(old_prompt_);
+    const auto moved = Answer(prompt_, Move(v1::SPLICE_FAST));
+    EXPECT_EQ(moved->tokens(), expected->tokens()) << type;
+    EXPECT_EQ(moved->finish().usage().spliced_tokens(), 0u) << type;
+  }
+}
+
+TEST_F(EngineTest, UnknownKvTypeIsNamed) {
+  v1::ComputeConfig config = SmallConfig();
+  config.set_kv_type("q3");
+  const auto runtime = OpenLocal(path_, config);
+  EXPECT_EQ(runtime.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(runtime.status().message().find("q8_0"), absl::string_view::npos) << runtime.status();
+}
+
 TEST_F(EngineTest, StoppingEndsEverythingOnce) {
   Open(SmallConfig());
   auto running = std::make_shared<CollectingSink>(/*hold_at=*/1);

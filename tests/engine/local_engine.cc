@@ -169,7 +169,7 @@ absl::StatusOr<std::vector<float>> AllLogits(const std::string& model,
                           MappedExpertSource::Create(*file, geometry));
   const int rows = static_cast<int>(tokens.size());
   KvShape shape = loaded->kv_shape();
-  shape.type = config.kv_type() == "f32" ? TensorType::kF32 : TensorType::kF16;
+  STRATA_ASSIGN_OR_RETURN(shape.type, KvTypeOf(config.kv_type(), shape.head_dim));
   STRATA_ASSIGN_OR_RETURN(const std::unique_ptr<KvCache> kv,
                           KvCache::Create(*backend, shape, KvCache::PagesFor(rows)));
   std::vector<int32_t> pages;

@@ -68,7 +68,8 @@ class LogitsTest : public testing::TestWithParam<std::string> {
     for (int32_t& t : tokens) t = static_cast<int32_t>(random() % shape.vocabulary);
 
     oracle::LlamaModelOptions options;
-    options.f32_cache = kv_type == "f32";
+    options.cache = FindTensorType(std::string_view(kv_type))->type;
+    options.flash_attention = options.cache == TensorType::kQ8_0;  // needed for its values
     STRATA_ASSIGN_OR_RETURN(const auto model,
                             oracle::LlamaModel::Load(*oracle::LlamaLibrary::Get(), path, options));
     STRATA_ASSIGN_OR_RETURN(const std::vector<float> theirs, model->Logits(tokens));
@@ -92,6 +93,15 @@ TEST_P(LogitsTest, F16WeightsAgreeToTheirPrecision) {
   const auto d = Run(TensorType::kF16, "f16");
   ASSERT_TRUE(d.ok()) << d.status();
   EXPECT_LE(d->max, 1e-2 * d->range);
+}
+
+TEST_P(LogitsTest, CoarserKeysAndValuesAgreeToTheirs) {
+  for (const char* type : {"bf16", "q8_0"}) {
+    const auto d = Run(TensorType::kF16, type);
+    ASSERT_TRUE(d.ok()) << d.status();
+    EXPECT_LE(d->median, 2e-2 * d->range) << type;
+    EXPECT_GE(d->same_top, 0.95) << type;
+  }
 }
 
 // int8 activations make quantised logits chaotic: a rounding can move a token to another expert.

@@ -81,7 +81,7 @@ absl::StatusOr<Agreement> CompareOnText(const std::string& model, std::span<cons
   config.set_isa(isa);
   oracle::LlamaModelOptions options;
   options.threads = threads;
-  options.f32_cache = false;
+  options.cache = TensorType::kF16;
   STRATA_ASSIGN_OR_RETURN(const auto llama,
                           oracle::LlamaModel::Load(*oracle::LlamaLibrary::Get(), model, options));
   Agreement agreement;

@@ -118,7 +118,7 @@ absl::Status LlamaModel::MakeContext(const LlamaModelOptions& options) {
   parameters.Set(context_field::kThreads, ThreadsFor(options));
   parameters.Set(context_field::kThreadsBatch, ThreadsFor(options));
   parameters.Set(context_field::kFlashAttention, options.flash_attention ? 1 : 0);
-  const int32_t cache_type = options.f32_cache ? 0 : 1;
+  const auto cache_type = static_cast<int32_t>(options.cache);  // ids as in GGUF
   parameters.Set(context_field::kKeyType, cache_type);
   parameters.Set(context_field::kValueType, cache_type);
   context_ = llama_.Function<void*(void*, Parameters)>("llama_init_from_model")(model_, parameters);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/quant/tensor_type.h"
 #include "tests/oracle/llama_library.h"
 
 namespace strata::oracle {
@@ -25,7 +26,7 @@ struct LlamaModelOptions {
   int threads = 2;
   uint32_t context = 2048;  // longest text, in tokens
   uint32_t micro_batch = 512;
-  bool f32_cache = true;  // keys and values; F16 otherwise
+  TensorType cache = TensorType::kF32;  // of keys and values
   bool flash_attention = false;
   bool repack_weights = false;
 };

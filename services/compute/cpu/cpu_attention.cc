@@ -2,8 +2,11 @@
 #include <cassert>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
+#include "common/quant/blocks.h"
 #include "common/quant/decode.h"
+#include "common/quant/float16.h"
 #include "services/compute/cpu/cpu_backend_impl.h"
 #include "services/compute/cpu/product_tiles.h"
 
@@ -22,6 +25,29 @@ void Rotate(float* a, float* b, int64_t step, int64_t pairs, const float* cos_si
     const float s = cos_sin[2 * i + 1];
     a[i * step] = x * c - y * s;
     b[i * step] = x * s + y * c;
+  }
+}
+
+// w = d q with d = max |x| / 127. Faster than the search for the best d that weights are worth;
+// where a value is not finite, the block is not a number, as it would be in a type without blocks.
+void StoreQ80(const float* x, int64_t n, quant::BlockQ8_0* out) {
+  constexpr int kBlock = quant::BlockQ8_0::kWeights;
+  for (int64_t i = 0; i < n; i += kBlock, ++out) {
+    float most = 0;
+    bool finite = true;
+    for (int j = 0; j < kBlock; ++j) {
+      const float size = std::abs(x[i + j]);
+      finite &= size <= std::numeric_limits<float>::max();
+      most = std::max(most, size);
+    }
+    out->d = quant::FloatToHalf(finite ? most / 127 : NAN);
+    // What d is as a half decides: nothing is left of values that are too small for one.
+    const float d = quant::HalfToFloat(out->d);
+    const float inverse = finite && d > 0 ? 1 / d : 0;
+    for (int j = 0; j < kBlock; ++j) {
+      const float q = finite ? std::clamp(x[i + j] * inverse, -127.0F, 127.0F) : 0;
+      out->qs[j] = static_cast<int8_t>(std::nearbyint(q));
+    }
   }
 }
 
@@ -70,11 +96,22 @@ void CpuBackend::StoreKv(const Tensor& k, const Tensor& v, std::span<const int32
   assert(k.rows == static_cast<int64_t>(slots.size()) && v.rows == k.rows);
   const auto store = [this](const float* from, const Tensor& to, int64_t slot) {
     std::byte* row = to.data + slot * to.row_bytes;
-    if (to.type == TensorType::kF32) {
-      std::memcpy(row, from, to.cols * sizeof(float));
-    } else {
-      assert(to.type == TensorType::kF16);
-      kernels_.to_half(from, to.cols, reinterpret_cast<uint16_t*>(row));
+    switch (to.type) {
+      case TensorType::kF32:
+        std::memcpy(row, from, to.cols * sizeof(float));
+        break;
+      case TensorType::kBF16:
+        for (int64_t i = 0; i < to.cols; ++i) {
+          reinterpret_cast<uint16_t*>(row)[i] = quant::FloatToBf16(from[i]);
+        }
+        break;
+      case TensorType::kQ8_0:
+        StoreQ80(from, to.cols, reinterpret_cast<quant::BlockQ8_0*>(row));
+        break;
+      default:
+        assert(to.type == TensorType::kF16);
+        kernels_.to_half(from, to.cols, reinterpret_cast<uint16_t*>(row));
+        break;
     }
   };
   ForRows(k.rows, k.cols * 2, [&](int64_t begin, int64_t end, int) {
@@ -121,7 +158,7 @@ void CpuBackend::Attention(const Tensor& q, const AttentionRows& rows, const KvP
   scratch_.Reset();
   const int heads = static_cast<int>(q.cols / pool.head_dim);
   const int group = heads / pool.kv_heads;
-  const size_t value_bytes = pool.k.type == TensorType::kF32 ? sizeof(float) : sizeof(uint16_t);
+  const size_t head_bytes = *RowBytes(pool.k.type, static_cast<uint64_t>(pool.head_dim));
 
   // Runs of rows of one sequence, cut into tiles.
   auto* tile_begin = scratch_.Take<int32_t>(q.rows + 1);
@@ -157,8 +194,9 @@ void CpuBackend::Attention(const Tensor& q, const AttentionRows& rows, const KvP
     tile.q = queries;
     tile.out = outs;
     tile.kv_type = pool.k.type;
-    tile.k = pool.k.data + kv_head * pool.head_dim * value_bytes;
-    tile.v = pool.v.data + kv_head * pool.head_dim * value_bytes;
+    tile.head_bytes = head_bytes;
+    tile.k = pool.k.data + static_cast<size_t>(kv_head) * head_bytes;
+    tile.v = pool.v.data + static_cast<size_t>(kv_head) * head_bytes;
     tile.k_row_bytes = pool.k.row_bytes;
     tile.v_row_bytes = pool.v.row_bytes;
     tile.page_table = rows.page_tables[rows.sequence[first]].data();

@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <limits>
 #include <numeric>
 #include <string>
 
-#include "common/quant/float16.h"
+#include "common/quant/decode.h"
 #include "services/compute/cpu/test_backends.h"
 #include "services/compute/cpu/test_tensors.h"
 
@@ -272,6 +274,59 @@ TEST_P(Ops, RotatedKeysAreThoseOfTheOtherPlace) {
   }
 }
 
+// Half a step of the type: 2^-11 and 2^-8 of the value, 1/254 of the largest of 32, and what
+// rounding the scale to a half adds.
+TEST_P(Ops, StoresRoundedKeysAndValues) {
+  const auto backend = Make();
+  const Owned x = RandomFloats(3, 64, 11);
+  for (const TensorType type : {kF32, TensorType::kF16, TensorType::kBF16, TensorType::kQ8_0}) {
+    const Owned k = MakeTensor(type, 4, 64);
+    const Owned v = MakeTensor(type, 4, 64);
+    const std::vector<int32_t> slots = {2, 0, 3};
+    backend->StoreKv(x.tensor, x.tensor, slots, {k.tensor, v.tensor, 4, 2, 32});
+    for (int t = 0; t < 3; ++t) {
+      float got[64];
+      quant::DecodeRow(type, k.tensor.data + slots[t] * k.tensor.row_bytes, got, 64);
+      EXPECT_EQ(std::memcmp(k.tensor.data + slots[t] * k.tensor.row_bytes,
+                            v.tensor.data + slots[t] * v.tensor.row_bytes, k.tensor.row_bytes),
+                0);
+      for (int i = 0; i < 64; ++i) {
+        const float value = x.Row(t)[i];
+        float most = 0;
+        for (int j = 0; j < 32; ++j) most = std::max(most, std::abs(x.Row(t)[i / 32 * 32 + j]));
+        const float step = type == kF32                ? 0
+                           : type == TensorType::kF16  ? std::abs(value) * 0x1p-11F
+                           : type == TensorType::kBF16 ? std::abs(value) * 0x1p-8F
+                                                       : most * (0x1p-11F + 1 / 254.0F);
+        EXPECT_NEAR(got[i], value, step + 1e-7F) << NameOf(type);
+      }
+    }
+  }
+}
+
+// Values that Q8_0 cannot say: blocks of zeros, denormals, and what is not finite.
+TEST_P(Ops, StoresBlocksOfExtremeValues) {
+  const auto backend = Make();
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  for (const float extreme : {0.0F, 1e-40F, 1e-7F, 3e38F, kInf, -kInf, std::nanf("")}) {
+    Owned x = MakeTensor(kF32, 1, 64);
+    std::fill_n(x.Row(0), 64, 1.0F);
+    std::fill_n(x.Row(0), 32, 0.0F);
+    x.Row(0)[5] = extreme;
+    const Owned k = MakeTensor(TensorType::kQ8_0, 1, 64);
+    const Owned v = MakeTensor(TensorType::kQ8_0, 1, 64);
+    backend->StoreKv(x.tensor, x.tensor, std::vector<int32_t>{0}, {k.tensor, v.tensor, 1, 2, 32});
+    float got[64];
+    quant::DecodeRow(TensorType::kQ8_0, k.tensor.data, got, 64);
+    if (std::abs(extreme) < 1) {
+      EXPECT_NEAR(got[5], extreme, 1e-7F);
+    } else {
+      EXPECT_FALSE(std::isfinite(got[5])) << extreme;
+    }
+    for (int i = 32; i < 64; ++i) EXPECT_NEAR(got[i], 1, 1e-3F) << "the next block is untouched";
+  }
+}
+
 struct AttentionCase {
   TensorType type;
   int head_dim;
@@ -290,7 +345,11 @@ TEST_P(AttentionTest, MatchesDoublePrecisionAndItself) {
                                  AttentionCase{TensorType::kF32, 128, 4, 4, 64, 0},
                                  AttentionCase{TensorType::kF16, 128, 8, 1, 8, 50},
                                  AttentionCase{TensorType::kF32, 20, 6, 2, 10, 7},
-                                 AttentionCase{TensorType::kF16, 80, 3, 3, 5, 1}}) {
+                                 AttentionCase{TensorType::kF16, 80, 3, 3, 5, 1},
+                                 AttentionCase{TensorType::kBF16, 128, 8, 2, 16, 0},
+                                 AttentionCase{TensorType::kBF16, 20, 6, 2, 10, 7},
+                                 AttentionCase{TensorType::kQ8_0, 128, 8, 1, 8, 0},
+                                 AttentionCase{TensorType::kQ8_0, 96, 6, 2, 16, 40}}) {
     constexpr int kTokens = 150;
     const auto backend = MakeBackend(GetParam(), 2);
     const int pages = (kTokens + c.page_tokens - 1) / c.page_tokens;
@@ -338,9 +397,16 @@ TEST_P(AttentionTest, MatchesDoublePrecisionAndItself) {
     backend->Attention(q.tensor, {sequence, position, page_tables}, pool, scale, c.window,
                        out.tensor);
 
-    const auto stored = [&](float v) {
-      return c.type == kF32 ? v : quant::HalfToFloat(quant::FloatToHalf(v));
-    };
+    // What StoreKv must have made of the floats; StoresRoundedKeysAndValues says how near that is.
+    for (std::vector<Owned>* side : {&keys, &values}) {
+      const Tensor& stored = side == &keys ? pool.k : pool.v;
+      for (int s = 0; s < 2; ++s) {
+        for (int t = 0; t < kTokens; ++t) {
+          const int64_t slot = tables[s][t / c.page_tokens] * c.page_tokens + t % c.page_tokens;
+          quant::DecodeRow(c.type, stored.data + slot * stored.row_bytes, (*side)[s].Row(t), width);
+        }
+      }
+    }
     for (int64_t r = 0; r < rows; ++r) {
       for (int h = 0; h < c.heads; ++h) {
         const int kv = h / (c.heads / c.kv_heads) * c.head_dim;
@@ -350,7 +416,7 @@ TEST_P(AttentionTest, MatchesDoublePrecisionAndItself) {
           double dot = 0;
           for (int d = 0; d < c.head_dim; ++d) {
             dot += static_cast<double>(q.Row(r)[h * c.head_dim + d]) *
-                   stored(keys[sequence[r]].Row(t)[kv + d]);
+                   keys[sequence[r]].Row(t)[kv + d];
           }
           p.push_back(dot * scale);
         }
@@ -360,7 +426,7 @@ TEST_P(AttentionTest, MatchesDoublePrecisionAndItself) {
         for (int d = 0; d < c.head_dim; ++d) {
           double expected = 0;
           for (size_t i = 0; i < p.size(); ++i) {
-            expected += p[i] / sum * stored(values[sequence[r]].Row(first + i)[kv + d]);
+            expected += p[i] / sum * values[sequence[r]].Row(first + i)[kv + d];
           }
           ASSERT_NEAR(out.Row(r)[h * c.head_dim + d], expected, 5e-6)
               << "head_dim " << c.head_dim << " row " << r << " head " << h;

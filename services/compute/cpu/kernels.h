@@ -59,7 +59,8 @@ struct AttentionTile {
   const float* const* q;
   float* const* out;
   // The cache: value of token p is at page_table[p / page_tokens], slot p % page_tokens.
-  TensorType kv_type;
+  TensorType kv_type;  // F32, F16, BF16 or Q8_0 (then head_dim is a multiple of 32)
+  size_t head_bytes;   // of head_dim values of that type
   const std::byte* k;  // of this K/V head in pool row 0
   const std::byte* v;
   size_t k_row_bytes;

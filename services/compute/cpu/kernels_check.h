@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "common/quant/encode.h"
 #include "common/quant/weight_layout.h"
 #include "services/compute/cpu/activations.h"
 #include "services/compute/cpu/kernels.h"
@@ -222,17 +223,18 @@ inline void CheckAttention(const Kernels& k) {
   const Owned values = RandomFloats(kTokens, kDim, 7);
   const Owned q = RandomFloats(kRows, kGroup * kDim, 8);
   const int32_t pages[] = {0, 1, 2};
-  for (const TensorType type : {TensorType::kF32, TensorType::kF16}) {
+  for (const TensorType type :
+       {TensorType::kF32, TensorType::kF16, TensorType::kBF16, TensorType::kQ8_0}) {
     for (const int window : {0, 20}) {
       Owned kv[2] = {keys, values};
-      if (type == TensorType::kF16) {
-        for (Owned& pool : kv) {
-          Owned half = MakeTensor(type, kTokens, kDim);
-          for (int64_t i = 0; i < kTokens * kDim; ++i) {
-            reinterpret_cast<uint16_t*>(half.memory.data())[i] = quant::FloatToHalf(pool.Row(0)[i]);
-          }
-          pool = half;
+      for (Owned& pool : kv) {
+        Owned stored = MakeTensor(type, kTokens, kDim);
+        for (int64_t t = 0; t < kTokens; ++t) {
+          ASSERT_TRUE(quant::EncodeRow(type, pool.Row(t), kDim,
+                                       stored.memory.data() + t * stored.tensor.row_bytes)
+                          .ok());
         }
+        pool = stored;
       }
       Owned out[2] = {MakeTensor(TensorType::kF32, kRows, kGroup * kDim),
                       MakeTensor(TensorType::kF32, kRows, kGroup * kDim)};
@@ -258,6 +260,7 @@ inline void CheckAttention(const Kernels& k) {
         tile.q = queries;
         tile.out = results;
         tile.kv_type = type;
+        tile.head_bytes = kv[0].tensor.row_bytes;
         tile.k = kv[0].memory.data();
         tile.v = kv[1].memory.data();
         tile.k_row_bytes = kv[0].tensor.row_bytes;

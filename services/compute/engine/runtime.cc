@@ -22,10 +22,6 @@ constexpr double kKvShare = 0.25;
 constexpr uint64_t kActivationShare = 16;
 constexpr int kLongestChunk = 8192;
 
-TensorType KvType(const std::string& name) {
-  return name == "f32" ? TensorType::kF32 : TensorType::kF16;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<gguf::Model>> OpenModelFile(const std::string& path) {
@@ -130,7 +126,7 @@ absl::Status Runtime::StartEngine(StateStore* store, bool share_kv) {
 
 absl::Status Runtime::PlanMemory(const v1::ComputeConfig& config) {
   KvShape shape = model_->kv_shape();
-  shape.type = KvType(config.kv_type());
+  STRATA_ASSIGN_OR_RETURN(shape.type, KvTypeOf(config.kv_type(), shape.head_dim));
   const int trained = model_->info().context_trained;
   const int wanted = config.context_length() == 0
                          ? trained

@@ -24,7 +24,7 @@ int32_t SlotOf(const Sequence& sequence, int position) {
 void Splicer::Prepare(Sequence& sequence) const {
   const v1::RestorePlan& plan = sequence.request.restore();
   if (plan.runs().empty()) return;
-  const bool movable = parts_.kv->shape().keys_turn;
+  const bool movable = parts_.kv->shape().movable();
   auto pieces = MovedRowsOf(plan, sequence.prompt_tokens, KvCache::kPageTokens);
   if (!pieces.ok() || !movable ||
       (plan.splice() != v1::SPLICE_SAFE && plan.splice() != v1::SPLICE_FAST)) {

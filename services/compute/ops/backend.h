@@ -38,7 +38,8 @@ enum class RopeStyle { kInterleaved, kHalves };
 
 // The paged K/V cache of one layer. A page holds `page_tokens` consecutive tokens of one sequence;
 // page p, slot s, head h starts at value ((p * page_tokens + s) * kv_heads + h) * head_dim of both
-// pools. Pools are F16 or F32 tensors of shape [pages * page_tokens, kv_heads * head_dim].
+// pools. Pools are F16, F32, BF16 or, if head_dim is a multiple of 32, Q8_0 tensors of shape [pages
+// * page_tokens, kv_heads * head_dim].
 struct KvPool {
   Tensor k;
   Tensor v;
@@ -122,7 +123,7 @@ class Backend {
                        const KvPool& pool) = 0;
   // Turns the keys of the given pool rows on by one rotation: the first cos_sin.cols dimensions of
   // every head by the angles of cos_sin, a single row. Arithmetic in F32, rounded once to the
-  // pool's type. A row may be listed only once.
+  // pool's type, F16 or F32. A row may be listed only once.
   virtual void RotateKeys(const KvPool& pool, std::span<const int32_t> slots, const Tensor& cos_sin,
                           RopeStyle style) = 0;
   // out[t] = softmax(scale * q[t] K^T) V per query head; query head h reads K/V head

@@ -2,10 +2,28 @@
 
 #include <xxhash.h>
 
+#include "common/base/status.h"
+
+#include "absl/strings/str_cat.h"
+
 namespace strata::compute {
 
 uint64_t KvShape::TokenBytes() const {
   return 2 * static_cast<uint64_t>(layers) * *RowBytes(type, static_cast<uint64_t>(width()));
+}
+
+absl::StatusOr<TensorType> KvTypeOf(std::string_view name, int head_dim) {
+  for (const TensorType type :
+       {TensorType::kF16, TensorType::kF32, TensorType::kBF16, TensorType::kQ8_0}) {
+    const TensorTypeInfo& info = InfoOf(type);
+    if (info.name != name) continue;
+    if (head_dim % static_cast<int>(info.block_values) == 0) return type;
+    return absl::InvalidArgumentError(
+        absl::StrCat("compute.kv_type: ", A(name), " stores blocks of ", info.block_values,
+                     " values, but a head of this model has ", head_dim, "; use f16"));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("compute.kv_type: '", A(name), "' is none of f16, f32, bf16, q8_0"));
 }
 
 v1::StateLayout DescribeLayout(const KvShape& shape, int block_tokens) {
@@ -17,9 +35,7 @@ v1::StateLayout DescribeLayout(const KvShape& shape, int block_tokens) {
     component.set_name(name);
     component.set_layers(static_cast<uint32_t>(shape.layers));
     component.set_stride(1);
-    // Quantised keys would be rounded again at every turn; values do not know their position.
-    component.set_movable(shape.keys_turn &&
-                          (shape.type == TensorType::kF16 || shape.type == TensorType::kF32));
+    component.set_movable(shape.movable());  // values do not know their position
     component.set_row_bytes(
         static_cast<uint32_t>(*RowBytes(shape.type, static_cast<uint64_t>(shape.width()))));
     component.set_element(std::string(NameOf(shape.type)));

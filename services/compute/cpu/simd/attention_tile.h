@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "common/quant/blocks.h"
 #include "services/compute/cpu/kernels.h"
 
 namespace strata::compute {
@@ -74,26 +75,58 @@ struct AttentionKernel {
     int64_t stride;
     F Load(int key, int d) const { return V::Load(v + key * stride + d); }
   };
-  struct HalfValues {
+  template <TensorType kType>
+  struct StoredValues {
     const uint16_t* row[kKeys];
-    F Load(int key, int d) const { return V::LoadHalf(row[key] + d); }
+    F Load(int key, int d) const { return LoadStored<kType>(row[key] + d); }
   };
-  // Up to this many queries convert values themselves.
+  template <TensorType kType>
+  static F LoadStored(const uint16_t* p) {
+    if constexpr (kType == TensorType::kBF16) {
+      return V::LoadBf16(p);
+    } else {
+      return V::LoadHalf(p);
+    }
+  }
+  // Up to this many queries convert values of 16 bits themselves.
   static constexpr int kFewQueries = 16;
 
   static void GatherRow(const AttentionTile& tile, const std::byte* row, float* out) {
-    const int n = tile.head_dim;
-    if (tile.kv_type == TensorType::kF32) {
-      std::memcpy(out, row, n * sizeof(float));
-      return;
+    switch (tile.kv_type) {
+      case TensorType::kF32:
+        std::memcpy(out, row, tile.head_dim * sizeof(float));
+        break;
+      case TensorType::kBF16:
+        GatherStored<TensorType::kBF16>(tile.head_dim, row, out);
+        break;
+      case TensorType::kQ8_0:
+        GatherQ80(tile.head_dim, row, out);
+        break;
+      default:
+        GatherStored<TensorType::kF16>(tile.head_dim, row, out);
+        break;
     }
+  }
+  template <TensorType kType>
+  static void GatherStored(int n, const std::byte* row, float* out) {
     const auto* half = reinterpret_cast<const uint16_t*>(row);
     int i = 0;
-    for (; i + V::kLanes <= n; i += V::kLanes) V::Store(out + i, V::LoadHalf(half + i));
+    for (; i + V::kLanes <= n; i += V::kLanes) V::Store(out + i, LoadStored<kType>(half + i));
     if (i < n) {
       uint16_t rest[V::kLanes] = {};
       std::memcpy(rest, half + i, (n - i) * sizeof(uint16_t));
-      V::StorePartial(out + i, V::LoadHalf(rest), n - i);
+      V::StorePartial(out + i, LoadStored<kType>(rest), n - i);
+    }
+  }
+  static void GatherQ80(int n, const std::byte* row, float* out) {
+    const auto* block = reinterpret_cast<const quant::BlockQ8_0*>(row);
+    for (int i = 0; i < n; i += quant::BlockQ8_0::kWeights, ++block) {
+      // The scale is converted together with the codes behind it, which are as good as any bits.
+      static_assert(V::kLanes * sizeof(uint16_t) <= sizeof(quant::BlockQ8_0));
+      const F d = V::Set1(V::First(V::LoadHalf(&block->d)));
+      for (int j = 0; j < quant::BlockQ8_0::kWeights; j += V::kLanes) {
+        V::Store(out + i + j, V::Mul(d, V::LoadBytes(block->qs + j)));
+      }
     }
   }
 
@@ -202,9 +235,7 @@ struct AttentionKernel {
   // driven out by the next one; and short pieces far apart are nothing that a processor foresees.
   static void ReadAhead(const AttentionTile& task, int token) {
     const int64_t row = PoolRow(task, token);
-    const size_t bytes = static_cast<size_t>(task.head_dim) *
-                         (task.kv_type == TensorType::kF32 ? sizeof(float) : sizeof(uint16_t));
-    for (size_t line = 0; line < bytes; line += 64) {
+    for (size_t line = 0; line < task.head_bytes; line += 64) {
       __builtin_prefetch(task.k + row * task.k_row_bytes + line, 0, 2);
       __builtin_prefetch(task.v + row * task.v_row_bytes + line, 0, 2);
     }
@@ -244,6 +275,20 @@ struct AttentionKernel {
     }
   }
 
+  static const std::byte* Value(const AttentionTile& task, int token) {
+    return task.v + PoolRow(task, token) * task.v_row_bytes;
+  }
+
+  template <TensorType kType>
+  static void UpdateStored(const AttentionTile& task, const Tile& tile, int block, int from,
+                           int last) {
+    StoredValues<kType> v;
+    for (int token = from; token <= last && token < block + kKeys; ++token) {
+      v.row[token - block] = reinterpret_cast<const uint16_t*>(Value(task, token));
+    }
+    UpdateRows(task, tile, v, block);
+  }
+
   static void Run(const AttentionTile& task) {
     const int queries = task.rows * task.group;
     const Tile tile(task.scratch, task.head_dim, queries);
@@ -270,23 +315,17 @@ struct AttentionKernel {
       }
     }
 
-    const bool few =
-        queries <= kFewQueries && task.kv_type == TensorType::kF16 && tile.padded == task.head_dim;
+    const bool few = queries <= kFewQueries && tile.padded == task.head_dim;
     for (int block = first_block; block <= last; block += kKeys) {
       const int from = block < first ? first : block;
       GatherKeys(task, tile, block, from, last);
-      const auto values = [&](int token) {
-        return task.v + PoolRow(task, token) * task.v_row_bytes;
-      };
-      if (few) {
-        HalfValues v;
-        for (int token = from; token <= last && token < block + kKeys; ++token) {
-          v.row[token - block] = reinterpret_cast<const uint16_t*>(values(token));
-        }
-        UpdateRows(task, tile, v, block);
+      if (few && task.kv_type == TensorType::kF16) {
+        UpdateStored<TensorType::kF16>(task, tile, block, from, last);
+      } else if (few && task.kv_type == TensorType::kBF16) {
+        UpdateStored<TensorType::kBF16>(task, tile, block, from, last);
       } else {
         for (int token = from; token <= last && token < block + kKeys; ++token) {
-          GatherRow(task, values(token), tile.v + (token - block) * tile.padded);
+          GatherRow(task, Value(task, token), tile.v + (token - block) * tile.padded);
         }
         UpdateRows(task, tile, GatheredValues{tile.v, tile.padded}, block);
       }

@@ -31,6 +31,12 @@ struct VecNeon {
   static F LoadBf16(const uint16_t* p) {
     return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16));
   }
+  static F LoadBytes(const int8_t* p) {
+    int32_t bytes = 0;
+    std::memcpy(&bytes, p, sizeof(bytes));
+    const int8x8_t eight = vreinterpret_s8_s32(vdup_n_s32(bytes));
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(eight))));
+  }
   static F Add(F a, F b) { return vaddq_f32(a, b); }
   static F Sub(F a, F b) { return vsubq_f32(a, b); }
   static F Mul(F a, F b) { return vmulq_f32(a, b); }

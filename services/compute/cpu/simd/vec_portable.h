@@ -47,6 +47,11 @@ struct VecPortable {
     for (int i = 0; i < kLanes; ++i) x[i] = quant::Bf16ToFloat(p[i]);
     return x;
   }
+  static F LoadBytes(const int8_t* p) {
+    F x{};
+    for (int i = 0; i < kLanes; ++i) x[i] = static_cast<float>(p[i]);
+    return x;
+  }
   static F Add(F a, F b) { return a + b; }
   static F Sub(F a, F b) { return a - b; }
   static F Mul(F a, F b) { return a * b; }
