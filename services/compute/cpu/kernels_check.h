@@ -10,7 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "common/quant/encode.h"
+#include "common/quant/blocks.h"
+#include "common/quant/float16.h"
 #include "common/quant/weight_layout.h"
 #include "services/compute/cpu/activations.h"
 #include "services/compute/cpu/kernels.h"
@@ -213,6 +214,31 @@ inline void CheckFloatKernels(const Kernels& k) {
   }
 }
 
+// x as row `row` of a K/V tensor.
+inline void StoreHead(Owned& to, int64_t row, const float* x, int64_t n) {
+  std::byte* out = to.memory.data() + row * to.tensor.row_bytes;
+  for (int64_t i = 0; i < n; ++i) {
+    switch (to.tensor.type) {
+      case TensorType::kF16:
+        reinterpret_cast<uint16_t*>(out)[i] = quant::FloatToHalf(x[i]);
+        break;
+      case TensorType::kBF16:
+        reinterpret_cast<uint16_t*>(out)[i] = quant::FloatToBf16(x[i]);
+        break;
+      case TensorType::kQ8_0: {
+        auto& block = reinterpret_cast<quant::BlockQ8_0*>(out)[i / 32];
+        block.d = quant::FloatToHalf(static_cast<float>(1 + i / 32) / 32);  // |x| < 4
+        block.qs[i % 32] =
+            static_cast<int8_t>(std::clamp(x[i] / quant::HalfToFloat(block.d), -127.0F, 127.0F));
+        break;
+      }
+      default:
+        reinterpret_cast<float*>(out)[i] = x[i];
+        break;
+    }
+  }
+}
+
 inline void CheckAttention(const Kernels& k) {
   constexpr int kDim = 64;
   constexpr int kGroup = 3;
@@ -229,11 +255,7 @@ inline void CheckAttention(const Kernels& k) {
       Owned kv[2] = {keys, values};
       for (Owned& pool : kv) {
         Owned stored = MakeTensor(type, kTokens, kDim);
-        for (int64_t t = 0; t < kTokens; ++t) {
-          ASSERT_TRUE(quant::EncodeRow(type, pool.Row(t), kDim,
-                                       stored.memory.data() + t * stored.tensor.row_bytes)
-                          .ok());
-        }
+        for (int64_t t = 0; t < kTokens; ++t) StoreHead(stored, t, pool.Row(t), kDim);
         pool = stored;
       }
       Owned out[2] = {MakeTensor(TensorType::kF32, kRows, kGroup * kDim),

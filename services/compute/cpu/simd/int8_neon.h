@@ -9,6 +9,7 @@
 #include "services/compute/cpu/simd/int8_avx2.h"
 
 namespace strata::compute {
+namespace {
 
 struct Int8Neon : Int8Avx2 {
   static constexpr bool kHasDot = true;
@@ -35,4 +36,5 @@ struct Int8Neon : Int8Avx2 {
   };
 };
 
+}  // namespace
 }  // namespace strata::compute
