@@ -17,14 +17,14 @@ using std::chrono::milliseconds;
 constexpr size_t kChunkBytes = 1 << 20;
 constexpr milliseconds kSaveTimeout{60'000};
 constexpr milliseconds kRestoreTimeout{120'000};
-// A store that answers nothing for this long is treated as gone: reading the prompt is faster.
 constexpr uint64_t kMaxBlockBytes = uint64_t{1} << 30;
 
 }  // namespace
 
 KvClient::KvClient(std::shared_ptr<grpc::Channel> channel, v1::ModelFingerprint fingerprint,
-                   v1::StateLayout layout)
-    : stub_(v1::KvStore::NewStub(std::move(channel))),
+                   v1::StateLayout layout, milliseconds patience)
+    : patience_(patience),
+      stub_(v1::KvStore::NewStub(std::move(channel))),
       fingerprint_(std::move(fingerprint)),
       layout_(std::move(layout)),
       thread_([this] { Run(); }) {}
@@ -45,12 +45,29 @@ void KvClient::Restore(const v1::RestorePlan& plan, std::string_view request_id,
   v1::RestoreRequest request;
   request.set_request_id(std::string(request_id));
   *request.mutable_plan() = plan;
-  const auto reader = stub_->Restore(&context, request);
+  // A plain call could wait for a message until the call's deadline only.
+  grpc::CompletionQueue events;
+  bool stalled = false;
+  const auto succeeds = [&] {
+    void* tag = nullptr;
+    bool ok = false;
+    const auto late = std::chrono::system_clock::now() + patience_;
+    if (events.AsyncNext(&tag, &ok, late) != grpc::CompletionQueue::TIMEOUT) return ok;
+    LogWarning("request ", A(request_id), ": kvstore sends nothing for ", patience_.count(),
+               " ms: reading the rest of the prompt instead");
+    stalled = true;
+    context.TryCancel();
+    events.Next(&tag, &ok);  // what is under way refers to this stack
+    return false;
+  };
+  const auto reader = stub_->AsyncRestore(&context, request, &events, nullptr);
   v1::StateChunk chunk;
   std::vector<std::byte> block;
   uint32_t expected = 0;
-  bool wanted = true;
-  while (wanted && reader->Read(&chunk)) {
+  bool wanted = succeeds();
+  while (wanted) {
+    reader->Read(&chunk, nullptr);
+    if (!succeeds()) break;
     // Blocks come in order and chunks of a block without gaps; anything else ends the restore.
     if (chunk.block() != expected || chunk.offset() != block.size() ||
         block.size() + chunk.data().size() > kMaxBlockBytes) {
@@ -65,7 +82,12 @@ void KvClient::Restore(const v1::RestorePlan& plan, std::string_view request_id,
     ++expected;
   }
   context.TryCancel();  // no effect after a complete stream
-  connected_ = reader->Finish().error_code() != grpc::StatusCode::UNAVAILABLE;
+  grpc::Status status;
+  reader->Finish(&status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  events.Next(&tag, &ok);
+  connected_ = !stalled && status.error_code() != grpc::StatusCode::UNAVAILABLE;
 }
 
 void KvClient::Save(SavedBlock block) {

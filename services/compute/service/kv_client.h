@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -18,8 +19,12 @@ class KvClient final : public StateStore {
   // Bytes of blocks on the way to the store; beyond that new ones are dropped.
   static constexpr uint64_t kMaxQueuedBytes = uint64_t{256} << 20;
 
+  // A store that sends nothing for longer than this is treated as gone: reading is faster. A drive
+  // may have to wake up first.
+  static constexpr std::chrono::milliseconds kPatience{10'000};
+
   KvClient(std::shared_ptr<grpc::Channel> channel, v1::ModelFingerprint fingerprint,
-           v1::StateLayout layout);
+           v1::StateLayout layout, std::chrono::milliseconds patience = kPatience);
   ~KvClient() override;
 
   void Restore(const v1::RestorePlan& plan, std::string_view request_id,
@@ -32,6 +37,7 @@ class KvClient final : public StateStore {
   // One Save stream with all blocks of one tenant at the queue's front.
   bool SendBatch(const std::deque<SavedBlock>& batch);
 
+  const std::chrono::milliseconds patience_;
   const std::unique_ptr<v1::KvStore::Stub> stub_;
   const v1::ModelFingerprint fingerprint_;
   const v1::StateLayout layout_;
