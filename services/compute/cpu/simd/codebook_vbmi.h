@@ -1,5 +1,5 @@
 // The i-quants with AVX-512 VBMI: the blocks of four weight rows are decoded at a time, whole, by
-// the lookups of vbmi_lookup.h. The results are those of codebook_formats.h; only the way differs.
+// the lookups of vbmi_lookup.h. The results are those of codebook.h; only the way differs.
 //
 // A decoded block is 4 vectors of 64 bytes in the order of the weights. Magnitudes and signs stay
 // apart where the format stores them apart: for a single activation row it is cheaper to negate the
@@ -16,6 +16,7 @@
 #include "common/quant/codebooks.h"
 #include "services/compute/cpu/activations.h"
 #include "services/compute/cpu/simd/codebook_formats.h"
+#include "services/compute/cpu/simd/iq1_formats.h"
 #include "services/compute/cpu/simd/lanes8.h"
 #include "services/compute/cpu/simd/vbmi_lookup.h"
 

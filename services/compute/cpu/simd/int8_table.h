@@ -5,6 +5,7 @@
 #include "services/compute/cpu/kernels.h"
 #include "services/compute/cpu/simd/codebook_formats.h"
 #include "services/compute/cpu/simd/float_product.h"
+#include "services/compute/cpu/simd/iq1_formats.h"
 #include "services/compute/cpu/simd/lane_product.h"
 #include "services/compute/cpu/simd/product256.h"
 #include "services/compute/cpu/simd/product32.h"

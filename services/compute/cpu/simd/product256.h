@@ -1,12 +1,14 @@
 // Products of weights in blocks of 256 (int8_product.h says what is computed and how).
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
 #include "services/compute/cpu/activations.h"
 #include "services/compute/cpu/kernels.h"
+#include "services/compute/cpu/simd/block_parts.h"
 #include "services/compute/cpu/simd/int8_product.h"
 #include "services/compute/cpu/simd/lanes8.h"
 #include "services/compute/cpu/simd/weight_formats.h"
@@ -30,6 +32,9 @@ struct Product256 {
   using Block = typename Format::Block;
   using I = typename Isa::I;
   using F = typename Isa::F;
+  using Parts = typename PartsOf<Format>::Type;
+  // Blocks of a row that are taken apart before they are multiplied.
+  static constexpr int kBatch = Parts::kBatch;
   static constexpr int kLanes = Isa::kLanes;
   static constexpr int kGroups = 256 / Format::kGroup;
   static constexpr int kSteps = Format::kGroup / 4;  // panel vectors of a group
@@ -40,16 +45,20 @@ struct Product256 {
 
   // ---- FewRows ----
 
-  // Scales of the two 16-groups (or the 32-group) number g of 32 codes, beside their pair sums.
-  static __m256i PairScales(__m128i scales, __m256i words, int g) {
+  // The scales as 16-bit words: those of eight groups of 32 in both lanes; or of the even groups of
+  // 16 in the lower lane and the odd ones in the upper.
+  static __m256i ScaleWords(__m128i scales) {
     if constexpr (Format::kGroup == 32) {
-      return _mm256_shuffle_epi8(words,
-                                 _mm256_set1_epi16(static_cast<int16_t>(2 * g | (2 * g + 1) << 8)));
+      return _mm256_broadcastsi128_si256(_mm_cvtepi8_epi16(scales));
     } else {
-      constexpr int64_t kEach = 0x0101010101010101;
-      return _mm256_cvtepi8_epi16(
-          _mm_shuffle_epi8(scales, _mm_set_epi64x(kEach * (2 * g + 1), kEach * (2 * g))));
+      return _mm256_cvtepi8_epi16(_mm_shuffle_epi8(
+          scales, _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15)));
     }
+  }
+  // Of these, those beside the pair sums of 32 codes number g.
+  static __m256i PairScales(__m256i words, int g) {
+    return _mm256_shuffle_epi8(words,
+                               _mm256_set1_epi16(static_cast<int16_t>(2 * g | (2 * g + 1) << 8)));
   }
 
   // The integer terms of one block and kRows activation rows, each spread over eight lanes.
@@ -66,40 +75,50 @@ struct Product256 {
     __m256i Sum(int r) const { return Bytes::Load(sum[r]); }
   };
 
+  // Of block b, the sum over its groups of 32 or 16 weights of factor times sum of q, spread over
+  // the lanes.
+  static __m256i WeighSums(__m128i factors, const Int8Row256& x, int64_t b) {
+    return _mm256_zextsi128_si256(_mm_madd_epi16(factors, Bytes::Load16(x.sum32 + b * 8)));
+  }
+  static __m256i WeighSums(__m256i factors, const Int8Row256& x, int64_t b) {
+    return _mm256_madd_epi16(factors, Bytes::Load(x.sum16 + b * 16));
+  }
+
   template <int kRows>
-  static void BlockTerms(const Block& block, const Int8Row256* x, int64_t b, int output,
-                         Terms<kRows>* terms) {
+  static void BlockTerms(const Block& block, const Parts& parts, const Int8Row256* x, int64_t b,
+                         int output, Terms<kRows>* terms) {
     const __m128i scales = Format::Scales(block);
-    const __m256i words = _mm256_broadcastsi128_si256(_mm_cvtepi8_epi16(scales));
+    const __m256i words = ScaleWords(scales);
     __m256i sum[kRows];
     for (int r = 0; r < kRows; ++r) sum[r] = _mm256_setzero_si256();
 #pragma GCC unroll 8
     for (int g = 0; g < 8; ++g) {
-      const __m256i codes = Format::Codes(block, g);
-      const __m256i size = SizeOf<Format>(codes);
-      const __m256i scale = PairScales(scales, words, g);
+      const __m256i size = parts.Size(g);
+      const __m256i scale = PairScales(words, g);
       for (int r = 0; r < kRows; ++r) {
-        const __m256i q = Bytes::Load(x[r].q + b * 256 + g * 32);
-        sum[r] = Isa::MulAdd16x256(PairDot32<Format>(codes, size, q), scale, sum[r]);
+        __m256i q = Bytes::Load(x[r].q + b * 256 + g * 32);
+        if constexpr (parts.kSigned) q = _mm256_sign_epi8(q, parts.Sign(g));
+        sum[r] = Isa::MulAdd16x256(_mm256_maddubs_epi16(size, q), scale, sum[r]);
       }
     }
     for (int r = 0; r < kRows; ++r) {
       if constexpr (Format::kOffset != 0) {
         static_assert(Format::kGroup == 16);
         constexpr int kBits = std::countr_zero(unsigned{Format::kOffset});
-        const __m256i sums =
-            _mm256_madd_epi16(_mm256_cvtepi8_epi16(scales), Bytes::Load(x[r].sum16 + b * 16));
+        const __m256i sums = WeighSums(_mm256_cvtepi8_epi16(scales), x[r], b);
         sum[r] = _mm256_sub_epi32(sum[r], _mm256_slli_epi32(sums, kBits));
+      }
+      if constexpr (requires { parts.Offsets(scales); }) {
+        sum[r] = _mm256_slli_epi32(sum[r], std::countr_zero(unsigned{parts.kTimes}));
+        sum[r] = _mm256_sub_epi32(sum[r], WeighSums(parts.Offsets(scales), x[r], b));
       }
       terms->dot[r][output] = sum[r];
       if constexpr (Format::kMins) {
         const __m128i mins = Format::Mins(block);
         if constexpr (Format::kGroup == 32) {
-          terms->min[r][output] = _mm256_zextsi128_si256(
-              _mm_madd_epi16(_mm_cvtepi8_epi16(mins), Bytes::Load16(x[r].sum32 + b * 8)));
+          terms->min[r][output] = WeighSums(_mm_cvtepi8_epi16(mins), x[r], b);
         } else {
-          terms->min[r][output] =
-              _mm256_madd_epi16(_mm256_cvtepi8_epi16(mins), Bytes::Load(x[r].sum16 + b * 16));
+          terms->min[r][output] = WeighSums(_mm256_cvtepi8_epi16(mins), x[r], b);
         }
       }
     }
@@ -160,9 +179,27 @@ struct Product256 {
         }
       } else {
         for (int i = 0; i < 8; ++i) {
-          for (int k = 0; k < count; ++k) {
-            ahead(i, k * sizeof(Block), sizeof(Block));
-            BlockTerms<kRows>(rows.template At<Block>(i, begin + k), x, begin + k, i, &terms[k]);
+          if constexpr (kBatch == 1) {
+            for (int k = 0; k < count; ++k) {
+              ahead(i, k * sizeof(Block), sizeof(Block));
+              const Block& block = rows.template At<Block>(i, begin + k);
+              Parts parts;
+              parts.Load(block);
+              BlockTerms<kRows>(block, parts, x, begin + k, i, &terms[k]);
+            }
+          } else {
+            for (int k = 0; k < count; k += kBatch) {
+              const int in_batch = count - k < kBatch ? count - k : kBatch;
+              Parts parts[kBatch];
+              for (int j = 0; j < in_batch; ++j) {
+                ahead(i, (k + j) * sizeof(Block), sizeof(Block));
+                parts[j].Load(rows.template At<Block>(i, begin + k + j));
+              }
+              for (int j = 0; j < in_batch; ++j) {
+                BlockTerms<kRows>(rows.template At<Block>(i, begin + k + j), parts[j], x,
+                                  begin + k + j, i, &terms[k + j]);
+              }
+            }
           }
         }
       }
@@ -242,32 +279,33 @@ struct Product256 {
         if constexpr (Format::kMins) mins[r] = _mm_srli_si128(mins[r], 8);
       }
     }
-    alignas(64) int8_t decoded[kWholeBlocks<Format> ? 8 : 1][256];
+    const auto spread = [panel, lane](auto codes) {
+#pragma GCC unroll 8
+      for (int g = 0; g < 8; ++g) {
+        __m256i v[8];
+        for (int r = 0; r < 8; ++r) v[r] = codes(r, g);
+        Lanes8::Transpose(v);
+        for (int i = 0; i < 8; ++i) {
+          if constexpr (Isa::kHasDot && kShifted) {
+            v[i] = _mm256_add_epi8(
+                v[i], _mm256_set1_epi8(static_cast<char>(Isa::kDotBias - Format::kOffset)));
+          }
+          Isa256Store(&panel->codes[g * 8 + i][lane], v[i]);
+        }
+      }
+    };
     if constexpr (kWholeBlocks<Format>) {
+      alignas(64) int8_t decoded[8][256];
       for (int r = 0; r < 8; r += 4) {
         const Block* four[4];
         for (int p = 0; p < 4; ++p) four[p] = &rows.template At<Block>(r + p, b);
         Format::DecodeBlocks(four, decoded + r);
       }
-    }
-#pragma GCC unroll 8
-    for (int g = 0; g < 8; ++g) {
-      __m256i v[8];
-      for (int r = 0; r < 8; ++r) {
-        if constexpr (kWholeBlocks<Format>) {
-          v[r] = Bytes::Load(decoded[r] + g * 32);
-        } else {
-          v[r] = Format::Codes(rows.template At<Block>(r, b), g);
-        }
-      }
-      Lanes8::Transpose(v);
-      for (int i = 0; i < 8; ++i) {
-        if constexpr (Isa::kHasDot && kShifted) {
-          v[i] = _mm256_add_epi8(
-              v[i], _mm256_set1_epi8(static_cast<char>(Isa::kDotBias - Format::kOffset)));
-        }
-        Isa256Store(&panel->codes[g * 8 + i][lane], v[i]);
-      }
+      spread([&decoded](int r, int g) { return Bytes::Load(decoded[r] + g * 32); });
+    } else {
+      Parts parts[8];
+      for (int r = 0; r < 8; ++r) parts[r].Load(rows.template At<Block>(r, b));
+      spread([&parts](int r, int g) { return parts[r].Codes(g); });
     }
   }
   static void Isa256Store(void* p, __m256i x) { _mm256_store_si256(static_cast<__m256i*>(p), x); }

@@ -205,6 +205,21 @@ struct FormatIQ4XS {
   }
 };
 
+struct FormatTQ20 {
+  using Block = quant::BlockTQ2_0;
+  static constexpr int kGroup = 32;
+  static constexpr int kOffset = 0;
+  static constexpr bool kSigned = true;
+  static constexpr bool kMins = false;
+  static constexpr int kHeadroom = 8;
+  static __m256 D(const std::byte* const* blocks) { return Bytes::Halves(blocks, 64); }
+  static __m128i Scales(const Block& /*block*/) { return _mm_set1_epi8(1); }
+  static __m256i Codes(const Block& b, int g) {
+    return _mm256_sub_epi8(Bytes::Field(Bytes::Load(b.qs + g / 4 * 32), g % 4 * -2, 3),
+                           _mm256_set1_epi8(1));
+  }
+};
+
 // ---- 32 weights ------------------------------------------------------------------------------
 
 struct FormatQ80 {
