@@ -319,49 +319,6 @@ struct Iq1Codes {
     const __m512i codes = _mm512_permutexvar_epi8(entries.Fields(p, i), Vbmi::Load(kTable.value));
     return _mm512_add_epi8(codes, _mm512_maskz_set1_epi64(entries.Up(p, i), 0x0202020202020202));
   }
-
-  // Half of the code plus 9, times the scale of its group, is at most 9 * 15. A lane of a vector is
-  // a group of 16: this is the lookup of those products for two vectors, byte v + 4 up + 8 n of a
-  // lane for value v - 1 of the n-th of them, whose scales are number first + 4 n + lane.
-  static __m512i ScaledCodes(__m128i scales, int first) {
-    // The scale, four times, as words.
-    const __m512i lane = _mm512_set_epi64(
-        0x8007800780078007, 0x8003800380038003, 0x8006800680068006, 0x8002800280028002,
-        0x8005800580058005, 0x8001800180018001, 0x8004800480048004, 0x8000800080008000);
-    const __m512i pick = _mm512_add_epi8(lane, _mm512_set1_epi8(static_cast<char>(first)));
-    return _mm512_mullo_epi16(_mm512_shuffle_epi8(_mm512_broadcast_i32x4(scales), pick),
-                              _mm512_set1_epi64(0x0009050100080400));
-  }
-
-  // As WholeFormat::BlockDots; `scales` of the groups of 16.
-  template <int kRows>
-  static void Dots(const Entries& entries, int p, __m128i scales, const Int8Row256* x,
-                   int64_t block, __m256i (*dots)[kBlocksAtOnce]) {
-    const __m512i tables[2] = {ScaledCodes(scales, 0), ScaledCodes(scales, 8)};
-    __m512i sum[kRows];
-    for (int r = 0; r < kRows; ++r) sum[r] = _mm512_setzero_si512();
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {
-      constexpr int kAndOr = 0xea;  // (a & b) | c
-      const __m512i value =
-          _mm512_ternarylogic_epi32(entries.Fields(p, i), _mm512_set1_epi8(3),
-                                    _mm512_set1_epi8(static_cast<char>(i % 2 * 8)), kAndOr);
-      const __m512i index =
-          _mm512_mask_or_epi64(value, entries.Up(p, i), value, _mm512_set1_epi8(4));
-      const __m512i scaled = _mm512_shuffle_epi8(tables[i / 2], index);
-      for (int r = 0; r < kRows; ++r) {
-        sum[r] = _mm512_dpbusd_epi32(sum[r], scaled, Vbmi::Load(x[r].q + block * 256 + i * 64));
-      }
-    }
-    const __m256i words = _mm256_cvtepi8_epi16(scales);
-    for (int r = 0; r < kRows; ++r) {
-      const __m256i half =
-          _mm256_add_epi32(_mm512_castsi512_si256(sum[r]), _mm512_extracti64x4_epi64(sum[r], 1));
-      const __m256i sums = _mm256_madd_epi16(words, Bytes::Load(x[r].sum16 + block * 16));
-      dots[r][p] = _mm256_sub_epi32(_mm256_add_epi32(half, half),
-                                    _mm256_mullo_epi32(sums, _mm256_set1_epi32(kOffset)));
-    }
-  }
 };
 
 struct WholeIQ1S {
@@ -381,11 +338,6 @@ struct WholeIQ1S {
       out->up[v + 1] = static_cast<uint32_t>(~down >> 32);
     }
   }
-  static __m128i Scales16(const Block& b) {
-    const __m128i s = _mm_and_si128(_mm_srli_epi16(Bytes::Load16(b.qh), 12), _mm_set1_epi16(7));
-    const __m128i twice = _mm_or_si128(s, _mm_slli_epi16(s, 8));
-    return _mm_or_si128(_mm_add_epi8(twice, twice), _mm_set1_epi8(1));
-  }
 };
 
 struct WholeIQ1M {
@@ -403,14 +355,6 @@ struct WholeIQ1M {
       out->up[v] = static_cast<uint32_t>(clear);
       out->up[v + 1] = static_cast<uint32_t>(clear >> 32);
     }
-  }
-  static __m128i Scales16(const Block& b) {
-    int64_t words;
-    std::memcpy(&words, b.scales, sizeof(words));
-    const __m128i fields = _mm_multishift_epi64_epi8(
-        _mm_set_epi64x(0x3936333029262320, 0x1916131009060300), _mm_set1_epi64x(words));
-    const __m128i s = _mm_and_si128(fields, _mm_set1_epi8(7));
-    return _mm_or_si128(_mm_add_epi8(s, s), _mm_set1_epi8(1));
   }
 };
 
@@ -449,15 +393,9 @@ struct WholeFormat {
                         __m128i* sums) {
     const Found found(blocks);
     __m256i dots[kRows][kBlocksAtOnce];  // spread over the lanes
-    if constexpr (kIq1) {
-      for (int p = 0; p < kBlocksAtOnce; ++p) {
-        Iq1Codes::Dots<kRows>(found.entries, p, Whole::Scales16(*blocks[p]), x, block, dots);
-      }
-    } else {
 #pragma GCC unroll 4
-      for (int p = 0; p < kBlocksAtOnce; ++p) {
-        SignedDots<kRows>(found, p, Scales(*blocks[p]), x, block, dots);
-      }
+    for (int p = 0; p < kBlocksAtOnce; ++p) {
+      SignedDots<kRows>(found, p, Scales(*blocks[p]), x, block, dots);
     }
     for (int r = 0; r < kRows; ++r) sums[r] = Lanes8::SumFour(dots[r]);
   }

@@ -389,12 +389,16 @@ struct Product256 {
     }
   }
 
-  static void Run(const ProductTile& tile);
-};
+  // ---- tiles ----
 
-template <typename Isa, typename Format>
-void Product256<Isa, Format>::Run(const ProductTile& tile) {
-  if (tile.row_count <= Isa::kFewRows) {
+  static void Run(const ProductTile& tile) {
+    if (tile.row_count <= Isa::kFewRows) {
+      RunFew(tile);
+    } else {
+      RunMany(tile);
+    }
+  }
+  static void RunFew(const ProductTile& tile) {
     if constexpr (kWideDots<Format>) {
       for (int r = 0; r < tile.row_count; ++r) {
         const Int8Row256 row = Int8Row256::At(tile.rows[r], tile.inputs);
@@ -404,25 +408,27 @@ void Product256<Isa, Format>::Run(const ProductTile& tile) {
       }
     }
     RunFewRows<Product256<Isa, Format>, EightRows, 8>(tile);
-    return;
   }
-  auto* panel = reinterpret_cast<Panel*>(tile.scratch);
-  const TileRows<Int8Row256> x(tile);
-  PanelReadAhead ahead(tile, kLanes, sizeof(Block));
-  for (int o = 0; o < tile.outputs; o += kLanes) {
-    ClearOutputs<kLanes>(tile, o);
-    for (int64_t b = 0; b < tile.inputs / 256; ++b) {
-      for (int lane = 0; lane < kLanes; lane += 8) {
-        DecodeEight(EightRows(tile, o + lane), b, lane, panel);
+  static void RunMany(const ProductTile& tile) {
+    auto* panel = reinterpret_cast<Panel*>(tile.scratch);
+    const TileRows<Int8Row256> x(tile);
+    PanelReadAhead ahead(tile, kLanes, sizeof(Block));
+    for (int o = 0; o < tile.outputs; o += kLanes) {
+      ClearOutputs<kLanes>(tile, o);
+      for (int64_t b = 0; b < tile.inputs / 256; ++b) {
+        for (int lane = 0; lane < kLanes; lane += 8) {
+          DecodeEight(EightRows(tile, o + lane), b, lane, panel);
+        }
+        ahead.Begin(tile.weights + o * tile.weight_row_bytes, b * sizeof(Block));
+        ForRowPieces<Isa::kPanelRows>(tile.row_count, 0, [&]<int kRows>(int r) {
+          ahead(r, kRows, tile.row_count);
+          Multiply<kRows>(*panel, x.row + r, b, tile.out + r * tile.out_stride + o,
+                          tile.out_stride);
+        });
       }
-      ahead.Begin(tile.weights + o * tile.weight_row_bytes, b * sizeof(Block));
-      ForRowPieces<Isa::kPanelRows>(tile.row_count, 0, [&]<int kRows>(int r) {
-        ahead(r, kRows, tile.row_count);
-        Multiply<kRows>(*panel, x.row + r, b, tile.out + r * tile.out_stride + o, tile.out_stride);
-      });
     }
   }
-}
+};
 
 }  // namespace
 }  // namespace strata::compute
