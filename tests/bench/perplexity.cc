@@ -30,6 +30,7 @@ ABSL_FLAG(uint32_t, piece, 1000, "Tokens read from an empty context at a time.")
 ABSL_FLAG(int, threads, 2, "Threads of each engine; 1 is faster on a machine with other work.");
 ABSL_FLAG(std::vector<std::string>, types, {}, "Types; empty: all.");
 ABSL_FLAG(bool, chat, false, "The text holds special tokens, such as <|im_start|>.");
+ABSL_FLAG(std::string, kv_type, "f16", "Keys and values of both engines: f16, f32, bf16, q8_0.");
 ABSL_FLAG(std::string, isa, "auto", "Our kernels; 'scalar' does not round activations to int8.");
 
 namespace strata::bench {
@@ -73,7 +74,8 @@ absl::Status Main() {
     const double quantised = quantising.Seconds();
     const Stopwatch comparing;
     const auto a = compute::CompareOnText(file, tokens, absl::GetFlag(FLAGS_piece),
-                                          absl::GetFlag(FLAGS_threads), absl::GetFlag(FLAGS_isa));
+                                          absl::GetFlag(FLAGS_threads), absl::GetFlag(FLAGS_isa),
+                                          absl::GetFlag(FLAGS_kv_type));
     std::filesystem::remove(file);
     STRATA_RETURN_IF_ERROR(a.status());
     std::cout << absl::StreamFormat("| %s | %.4f | %.4f | %+.3f %% | %.3f %% | %.2f %% |\n",

@@ -75,13 +75,18 @@ double Agreement::StandardError() const {
 }
 
 absl::StatusOr<Agreement> CompareOnText(const std::string& model, std::span<const uint32_t> tokens,
-                                        size_t piece, int threads, const std::string& isa) {
+                                        size_t piece, int threads, const std::string& isa,
+                                        const std::string& kv_type) {
   v1::ComputeConfig config = SmallConfig();
   config.set_threads(static_cast<uint32_t>(threads));
   config.set_isa(isa);
+  config.set_kv_type(kv_type);
   oracle::LlamaModelOptions options;
   options.threads = threads;
-  options.cache = TensorType::kF16;
+  const TensorTypeInfo* cache = FindTensorType(std::string_view(kv_type));
+  if (cache == nullptr) return absl::InvalidArgumentError("no K/V type " + kv_type);
+  options.cache = cache->type;
+  options.flash_attention = cache->block_values > 1;  // llama.cpp has such values only with it
   STRATA_ASSIGN_OR_RETURN(const auto llama,
                           oracle::LlamaModel::Load(*oracle::LlamaLibrary::Get(), model, options));
   Agreement agreement;

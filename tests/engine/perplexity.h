@@ -36,10 +36,11 @@ struct Agreement {
 };
 
 // Both engines read the text in pieces of `piece` tokens, each from an empty context, with keys and
-// values in F16; ours with the kernels of `isa` (cpu_backend.h): "scalar" multiplies weights by
-// activations as they are, not rounded to int8.
+// values in `kv_type` (compute.kv_type); ours with the kernels of `isa` (cpu_backend.h): "scalar"
+// multiplies weights by activations as they are, not rounded to int8.
 absl::StatusOr<Agreement> CompareOnText(const std::string& model, std::span<const uint32_t> tokens,
                                         size_t piece, int threads = 2,
-                                        const std::string& isa = "auto");
+                                        const std::string& isa = "auto",
+                                        const std::string& kv_type = "f16");
 
 }  // namespace strata::compute

@@ -77,18 +77,24 @@ struct AttentionKernel {
   };
   template <TensorType kType>
   struct StoredValues {
-    const uint16_t* row[kKeys];
-    F Load(int key, int d) const { return LoadStored<kType>(row[key] + d); }
+    const std::byte* row[kKeys];
+    F Load(int key, int d) const { return LoadStored<kType>(row[key], d); }
   };
+  // kLanes values from number d on of a row; d is a multiple of kLanes.
   template <TensorType kType>
-  static F LoadStored(const uint16_t* p) {
-    if constexpr (kType == TensorType::kBF16) {
-      return V::LoadBf16(p);
+  static F LoadStored(const std::byte* row, int d) {
+    if constexpr (kType == TensorType::kQ8_0) {
+      const auto& block = reinterpret_cast<const quant::BlockQ8_0*>(row)[d / 32];
+      // The scale is converted together with the codes behind it, which are as good as any bits.
+      static_assert(V::kLanes * sizeof(uint16_t) <= sizeof(block));
+      return V::Mul(V::Set1(V::First(V::LoadHalf(&block.d))), V::LoadBytes(block.qs + d % 32));
+    } else if constexpr (kType == TensorType::kBF16) {
+      return V::LoadBf16(reinterpret_cast<const uint16_t*>(row) + d);
     } else {
-      return V::LoadHalf(p);
+      return V::LoadHalf(reinterpret_cast<const uint16_t*>(row) + d);
     }
   }
-  // Up to this many queries convert values of 16 bits themselves.
+  // Up to this many queries convert values themselves.
   static constexpr int kFewQueries = 16;
 
   static void GatherRow(const AttentionTile& tile, const std::byte* row, float* out) {
@@ -100,7 +106,7 @@ struct AttentionKernel {
         GatherStored<TensorType::kBF16>(tile.head_dim, row, out);
         break;
       case TensorType::kQ8_0:
-        GatherQ80(tile.head_dim, row, out);
+        GatherStored<TensorType::kQ8_0>(tile.head_dim, row, out);
         break;
       default:
         GatherStored<TensorType::kF16>(tile.head_dim, row, out);
@@ -109,24 +115,14 @@ struct AttentionKernel {
   }
   template <TensorType kType>
   static void GatherStored(int n, const std::byte* row, float* out) {
-    const auto* half = reinterpret_cast<const uint16_t*>(row);
     int i = 0;
-    for (; i + V::kLanes <= n; i += V::kLanes) V::Store(out + i, LoadStored<kType>(half + i));
-    if (i < n) {
+    for (; i + V::kLanes <= n; i += V::kLanes) V::Store(out + i, LoadStored<kType>(row, i));
+    if constexpr (kType != TensorType::kQ8_0) {  // whose heads are whole blocks
+      if (i == n) return;
       uint16_t rest[V::kLanes] = {};
-      std::memcpy(rest, half + i, (n - i) * sizeof(uint16_t));
-      V::StorePartial(out + i, LoadStored<kType>(rest), n - i);
-    }
-  }
-  static void GatherQ80(int n, const std::byte* row, float* out) {
-    const auto* block = reinterpret_cast<const quant::BlockQ8_0*>(row);
-    for (int i = 0; i < n; i += quant::BlockQ8_0::kWeights, ++block) {
-      // The scale is converted together with the codes behind it, which are as good as any bits.
-      static_assert(V::kLanes * sizeof(uint16_t) <= sizeof(quant::BlockQ8_0));
-      const F d = V::Set1(V::First(V::LoadHalf(&block->d)));
-      for (int j = 0; j < quant::BlockQ8_0::kWeights; j += V::kLanes) {
-        V::Store(out + i + j, V::Mul(d, V::LoadBytes(block->qs + j)));
-      }
+      std::memcpy(rest, row + i * sizeof(uint16_t), (n - i) * sizeof(uint16_t));
+      V::StorePartial(out + i, LoadStored<kType>(reinterpret_cast<const std::byte*>(rest), 0),
+                      n - i);
     }
   }
 
@@ -284,7 +280,7 @@ struct AttentionKernel {
                            int last) {
     StoredValues<kType> v;
     for (int token = from; token <= last && token < block + kKeys; ++token) {
-      v.row[token - block] = reinterpret_cast<const uint16_t*>(Value(task, token));
+      v.row[token - block] = Value(task, token);
     }
     UpdateRows(task, tile, v, block);
   }
@@ -323,6 +319,8 @@ struct AttentionKernel {
         UpdateStored<TensorType::kF16>(task, tile, block, from, last);
       } else if (few && task.kv_type == TensorType::kBF16) {
         UpdateStored<TensorType::kBF16>(task, tile, block, from, last);
+      } else if (few && task.kv_type == TensorType::kQ8_0) {
+        UpdateStored<TensorType::kQ8_0>(task, tile, block, from, last);
       } else {
         for (int token = from; token <= last && token < block + kKeys; ++token) {
           GatherRow(task, Value(task, token), tile.v + (token - block) * tile.padded);
