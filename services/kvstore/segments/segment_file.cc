@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,8 +36,17 @@ absl::StatusOr<SegmentFile> SegmentFile::Open(const std::string& path, Mode mode
 }
 
 absl::Status SegmentFile::Write(uint64_t offset, const char* buffer, uint64_t bytes) {
-  while (bytes > 0) {
-    const ssize_t n = pwrite(fd_.get(), buffer, bytes, static_cast<off_t>(offset));
+  return Write(offset, {{buffer, bytes}});
+}
+
+absl::Status SegmentFile::Write(uint64_t offset, const std::vector<std::span<const char>>& parts) {
+  std::vector<iovec> left;
+  for (const std::span<const char> part : parts) {
+    if (!part.empty()) left.push_back({const_cast<char*>(part.data()), part.size()});
+  }
+  for (auto next = left.begin(); next != left.end();) {
+    const ssize_t n =
+        pwritev(fd_.get(), &*next, static_cast<int>(left.end() - next), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return WriteError(path_);
     // A full drive may take a part; a part of a sector is its last word.
@@ -44,8 +54,12 @@ absl::Status SegmentFile::Write(uint64_t offset, const char* buffer, uint64_t by
       return absl::ResourceExhaustedError(absl::StrCat("'", path_, "' takes no more"));
     }
     offset += static_cast<uint64_t>(n);
-    buffer += n;
-    bytes -= static_cast<uint64_t>(n);
+    auto taken = static_cast<size_t>(n);
+    for (; next != left.end() && taken >= next->iov_len; ++next) taken -= next->iov_len;
+    if (next != left.end()) {
+      next->iov_base = static_cast<char*>(next->iov_base) + taken;
+      next->iov_len -= taken;
+    }
   }
   return absl::OkStatus();
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -28,6 +29,8 @@ class SegmentFile {
 
   // `buffer` is aligned in all respects (see kAlign). ResourceExhausted if the drive is full.
   absl::Status Write(uint64_t offset, const char* buffer, uint64_t bytes);
+  // Several behind each other, at one go.
+  absl::Status Write(uint64_t offset, const std::vector<std::span<const char>>& parts);
   // DataLoss if the file ends before.
   absl::Status Read(uint64_t offset, char* buffer, uint64_t bytes) const;
   absl::Status Sync();

@@ -114,14 +114,21 @@ absl::StatusOr<Extent> SegmentSet::Append(const BlockId& id, std::string_view de
   }
   header.segment = extent.segment;
   header.offset = extent.offset;
-  if (buffer_.size() < bytes) buffer_ = AlignedBuffer(bytes);
-  std::memset(buffer_.data(), 0, header.DataOffset());
+  // Data that direct I/O accepts is written from where it lies, but for what the last page holds.
+  const bool aligned = reinterpret_cast<uintptr_t>(data.data()) % kAlign == 0;
+  const uint64_t in_place = aligned ? data.size() / kAlign * kAlign : 0;
+  const uint64_t copied = bytes - in_place;
+  if (buffer_.size() < copied) buffer_ = AlignedBuffer(copied);
+  const uint64_t head = header.DataOffset();
+  std::memset(buffer_.data(), 0, head);
   EncodeHeader(header, description, buffer_.data());
   std::memcpy(buffer_.data() + RecordHeader::kBytes, description.data(), description.size());
-  std::memcpy(buffer_.data() + header.DataOffset(), data.data(), data.size());
-  std::memset(buffer_.data() + header.DataOffset() + data.size(), 0,
-              bytes - header.DataOffset() - data.size());
-  absl::Status written = active_->Write(extent.offset, buffer_.data(), bytes);
+  const std::string_view rest = data.substr(in_place);
+  std::memcpy(buffer_.data() + head, rest.data(), rest.size());
+  std::memset(buffer_.data() + head + rest.size(), 0, copied - head - rest.size());
+  absl::Status written = active_->Write(
+      extent.offset,
+      {{buffer_.data(), head}, {data.data(), in_place}, {buffer_.data() + head, copied - head}});
   if (!written.ok()) {
     (void)active_->Truncate(extent.offset);  // frees what was taken of a full drive
     return written;
