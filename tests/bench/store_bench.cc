@@ -244,7 +244,9 @@ class Bench {
   double RestoreByClient(compute::KvClient& client, const kvstore::StatePlan& plan) {
     v1::RestorePlan request;
     for (const kvstore::PlannedBlock& block : plan.blocks) {
-      request.add_blocks()->set_id(block.id.ToString());
+      v1::BlockRef& ref = *request.add_blocks();
+      ref.set_id(block.id.ToString());
+      ref.set_bytes(block.bytes);
     }
     const Stopwatch watch;
     client.Restore(request, "bench", [](std::vector<std::byte>) { return true; });

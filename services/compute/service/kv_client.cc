@@ -6,11 +6,13 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "common/rpc/bulk.h"
 #include "common/rpc/channel.h"
 
 namespace strata::compute {
 namespace {
 
+using grpc::internal::RpcMethod;
 using std::chrono::milliseconds;
 
 // gRPC costs grow beyond this message size, and far below it the number of messages dominates.
@@ -19,12 +21,23 @@ constexpr milliseconds kSaveTimeout{60'000};
 constexpr milliseconds kRestoreTimeout{120'000};
 constexpr uint64_t kMaxBlockBytes = uint64_t{1} << 30;
 
+// Of the blocks of a plan, in the order in which they come.
+std::vector<uint64_t> SizesOf(const v1::RestorePlan& plan) {
+  std::vector<uint64_t> sizes;
+  for (const v1::BlockRef& block : plan.blocks()) sizes.push_back(block.bytes());
+  for (const v1::MovedRun& run : plan.runs()) {
+    for (const v1::BlockRef& block : run.blocks()) sizes.push_back(block.bytes());
+  }
+  if (plan.has_tail()) sizes.push_back(plan.tail().bytes());
+  return sizes;
+}
+
 }  // namespace
 
 KvClient::KvClient(std::shared_ptr<grpc::Channel> channel, v1::ModelFingerprint fingerprint,
                    v1::StateLayout layout, milliseconds patience)
     : patience_(patience),
-      stub_(v1::KvStore::NewStub(std::move(channel))),
+      channel_(std::move(channel)),
       fingerprint_(std::move(fingerprint)),
       layout_(std::move(layout)),
       thread_([this] { Run(); }) {}
@@ -60,23 +73,33 @@ void KvClient::Restore(const v1::RestorePlan& plan, std::string_view request_id,
     events.Next(&tag, &ok);  // what is under way refers to this stack
     return false;
   };
-  const auto reader = stub_->AsyncRestore(&context, request, &events, nullptr);
+  const RpcMethod method("/strata.v1.KvStore/Restore", RpcMethod::SERVER_STREAMING, channel_);
+  const std::unique_ptr<grpc::ClientAsyncReader<grpc::ByteBuffer>> reader(
+      grpc::internal::ClientAsyncReaderFactory<grpc::ByteBuffer>::Create(
+          channel_.get(), &events, method, &context, request, /*start=*/true, nullptr));
+  grpc::ByteBuffer buffer;
   v1::StateChunk chunk;
+  std::vector<std::span<const std::byte>> data;
+  // What a block's size will be: growing it would copy it several times over.
+  const auto announced = [&, sizes = SizesOf(plan)](uint32_t index) {
+    return index < sizes.size() ? std::min(sizes[index], kMaxBlockBytes) : 0;
+  };
   std::vector<std::byte> block;
   uint32_t expected = 0;
   bool wanted = succeeds();
   while (wanted) {
-    reader->Read(&chunk, nullptr);
+    reader->Read(&buffer, nullptr);
     if (!succeeds()) break;
     // Blocks come in order and chunks of a block without gaps; anything else ends the restore.
-    if (chunk.block() != expected || chunk.offset() != block.size() ||
-        block.size() + chunk.data().size() > kMaxBlockBytes) {
+    if (!rpc::DecodeBulk(buffer, v1::StateChunk::kDataFieldNumber, &chunk, &data) ||
+        chunk.block() != expected || chunk.offset() != block.size() ||
+        block.size() + buffer.Length() > kMaxBlockBytes) {
       LogWarning("kvstore sent chunk ", chunk.block(), "+", chunk.offset(), ", expected ", expected,
                  "+", block.size(), ": reading the rest of the prompt instead");
       break;
     }
-    const auto* data = reinterpret_cast<const std::byte*>(chunk.data().data());
-    block.insert(block.end(), data, data + chunk.data().size());
+    if (block.empty()) block.reserve(announced(expected));
+    for (const auto& piece : data) block.insert(block.end(), piece.begin(), piece.end());
     if (!chunk.last()) continue;
     wanted = take(std::exchange(block, {}));
     ++expected;
@@ -99,20 +122,20 @@ void KvClient::Save(SavedBlock block) {
     }
     dropped_ = 0;
     queued_bytes_ += block.bytes.size();
-    queue_.push_back(std::move(block));
+    queue_.push_back(std::make_shared<const SavedBlock>(std::move(block)));
   }
   changed_.notify_all();
 }
 
 void KvClient::Run() {
   for (;;) {
-    std::deque<SavedBlock> batch;
+    std::deque<std::shared_ptr<const SavedBlock>> batch;
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [&] { return !queue_.empty() || stopping_; });
       if (queue_.empty()) return;  // everything was sent: now stop
-      const std::string tenant = queue_.front().tenant;
-      while (!queue_.empty() && queue_.front().tenant == tenant) {
+      const std::string tenant = queue_.front()->tenant;
+      while (!queue_.empty() && queue_.front()->tenant == tenant) {
         batch.push_back(std::move(queue_.front()));
         queue_.pop_front();
       }
@@ -126,23 +149,31 @@ void KvClient::Run() {
       }
     }
     const std::lock_guard lock(mutex_);
-    for (const SavedBlock& block : batch) queued_bytes_ -= block.bytes.size();
+    for (const auto& block : batch) queued_bytes_ -= block->bytes.size();
     if (!sent && stopping_) return;
   }
 }
 
-bool KvClient::SendBatch(const std::deque<SavedBlock>& batch) {
+bool KvClient::SendBatch(const std::deque<std::shared_ptr<const SavedBlock>>& batch) {
   grpc::ClientContext context;
   rpc::PrepareCall(context, "", kSaveTimeout);
   v1::SaveResponse response;
-  const auto writer = stub_->Save(&context, &response);
+  const RpcMethod method("/strata.v1.KvStore/Save", RpcMethod::CLIENT_STREAMING, channel_);
+  const std::unique_ptr<grpc::ClientWriter<grpc::ByteBuffer>> writer(
+      grpc::internal::ClientWriterFactory<grpc::ByteBuffer>::Create(channel_.get(), method,
+                                                                    &context, &response));
   v1::SaveRequest message;
   v1::StateKey& key = *message.mutable_key();
   *key.mutable_fingerprint() = fingerprint_;
   *key.mutable_layout() = layout_;
-  key.set_tenant(batch.front().tenant);
-  bool ok = writer->Write(message);
-  for (const SavedBlock& block : batch) {
+  key.set_tenant(batch.front()->tenant);
+  const auto write = [&](std::shared_ptr<const SavedBlock> owner, std::span<const std::byte> data) {
+    return writer->Write(
+        rpc::EncodeBulk(message, v1::SaveRequest::kDataFieldNumber, std::move(owner), data));
+  };
+  bool ok = write(nullptr, {});
+  for (const auto& owner : batch) {
+    const SavedBlock& block = *owner;
     for (size_t offset = 0; ok && offset < block.bytes.size(); offset += kChunkBytes) {
       message.Clear();
       if (offset == 0) {
@@ -155,8 +186,7 @@ bool KvClient::SendBatch(const std::deque<SavedBlock>& batch) {
         header.set_checkpoint(block.checkpoint);
       }
       const size_t count = std::min(kChunkBytes, block.bytes.size() - offset);
-      message.set_data(block.bytes.data() + offset, count);
-      ok = writer->Write(message);
+      ok = write(owner, std::span(block.bytes).subspan(offset, count));
     }
   }
   writer->WritesDone();

@@ -35,17 +35,17 @@ class KvClient final : public StateStore {
  private:
   void Run();
   // One Save stream with all blocks of one tenant at the queue's front.
-  bool SendBatch(const std::deque<SavedBlock>& batch);
+  bool SendBatch(const std::deque<std::shared_ptr<const SavedBlock>>& batch);
 
   const std::chrono::milliseconds patience_;
-  const std::unique_ptr<v1::KvStore::Stub> stub_;
+  const std::shared_ptr<grpc::Channel> channel_;
   const v1::ModelFingerprint fingerprint_;
   const v1::StateLayout layout_;
   std::atomic<bool> connected_{false};
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<SavedBlock> queue_;
+  std::deque<std::shared_ptr<const SavedBlock>> queue_;
   uint64_t queued_bytes_ = 0;
   uint64_t dropped_ = 0;
   bool stopping_ = false;

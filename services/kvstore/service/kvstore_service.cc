@@ -1,6 +1,7 @@
 #include "services/kvstore/service/kvstore_service.h"
 
 #include <algorithm>
+#include <cstring>
 #include <future>
 #include <numeric>
 #include <optional>
@@ -8,6 +9,7 @@
 
 #include "common/base/log.h"
 #include "common/base/status.h"
+#include "common/rpc/bulk.h"
 #include "common/rpc/channel.h"
 
 namespace strata::kvstore {
@@ -98,7 +100,9 @@ class BlockAssembler {
   explicit BlockAssembler(BlockStore& store, v1::SaveResponse& response)
       : store_(store), response_(response) {}
 
-  absl::Status Take(const v1::SaveRequest& message) {
+  // `data`: the message's.
+  absl::Status Take(const v1::SaveRequest& message,
+                    std::span<const std::span<const std::byte>> data) {
     if (message.has_key()) {
       STRATA_ASSIGN_OR_RETURN(root_, RootOf(message.key()));
       block_tokens_ = static_cast<int>(message.key().layout().block_tokens());
@@ -108,13 +112,16 @@ class BlockAssembler {
     if (!root_) return absl::InvalidArgumentError("the first message must carry the state key");
     if (message.has_block()) STRATA_RETURN_IF_ERROR(Begin(message.block()));
     if (!open_) return absl::InvalidArgumentError("data without a block header");
-    if (data_.size() + message.data().size() > header_.bytes()) {
-      return absl::InvalidArgumentError(absl::StrCat("block at token ", header_.first_token(),
-                                                     " has more than the announced ",
-                                                     header_.bytes(), " bytes"));
+    for (const std::span<const std::byte> piece : data) {
+      if (filled_ + piece.size() > header_.bytes()) {
+        return absl::InvalidArgumentError(absl::StrCat("block at token ", header_.first_token(),
+                                                       " has more than the announced ",
+                                                       header_.bytes(), " bytes"));
+      }
+      std::memcpy(data_.data() + filled_, piece.data(), piece.size());
+      filled_ += piece.size();
     }
-    data_ += message.data();
-    return data_.size() == header_.bytes() ? Store() : absl::OkStatus();
+    return filled_ == header_.bytes() ? Store() : absl::OkStatus();
   }
 
   absl::Status End() const {
@@ -140,18 +147,19 @@ class BlockAssembler {
     }
     header_ = header;
     parent_ = *parent;
-    data_.clear();
+    if (data_.size() < header.bytes()) data_ = AlignedBuffer(header.bytes());
+    filled_ = 0;
     open_ = true;
     return absl::OkStatus();
   }
 
   absl::Status Store() {
     open_ = false;
-    const std::vector<uint32_t> tokens(header_.tokens().ids().begin(),
-                                       header_.tokens().ids().end());
+    const auto& ids = header_.tokens().ids();
     const absl::StatusOr<bool> stored = store_.Save(
-        *root_, parent_, header_.first_token(), tokens, data_, LineageOf(header_.lineage()),
-        header_.checkpoint() ? checkpoint_kind_ : Kind::kBlock);
+        *root_, parent_, header_.first_token(),
+        std::span(ids.data(), static_cast<size_t>(ids.size())), {data_.data(), filled_},
+        LineageOf(header_.lineage()), header_.checkpoint() ? checkpoint_kind_ : Kind::kBlock);
     // A block whose parent was evicted meanwhile is of no use; the stream goes on.
     if (!stored.ok() && !absl::IsFailedPrecondition(stored.status())) return stored.status();
     if (stored.ok() && *stored) {
@@ -169,11 +177,32 @@ class BlockAssembler {
   Kind checkpoint_kind_ = Kind::kTail;
   v1::SaveRequest::Block header_;
   BlockId parent_;
-  std::string data_;
+  AlignedBuffer data_;  // so that the drive can take it from here
+  size_t filled_ = 0;
   bool open_ = false;
 };
 
 }  // namespace
+
+KvStoreService::KvStoreService(BlockStore& store, std::string path, uint32_t min_run_tokens)
+    : store_(store), path_(std::move(path)), min_run_tokens_(min_run_tokens) {
+  const auto* methods = v1::StateChunk::descriptor()->file()->FindServiceByName("KvStore");
+  MarkMethodStreamed(
+      methods->FindMethodByName("Restore")->index(),
+      new grpc::internal::BidiStreamingHandler<KvStoreService, v1::RestoreRequest,
+                                               grpc::ByteBuffer>(
+          [](KvStoreService* service, grpc::ServerContext* context, RestoreStream* stream) {
+            return service->RestoreBulk(context, stream);
+          },
+          this));
+  MarkMethodStreamed(
+      methods->FindMethodByName("Save")->index(),
+      new grpc::internal::BidiStreamingHandler<KvStoreService, grpc::ByteBuffer, v1::SaveResponse>(
+          [](KvStoreService* service, grpc::ServerContext* context, SaveStream* stream) {
+            return service->SaveBulk(context, stream);
+          },
+          this));
+}
 
 grpc::Status KvStoreService::Plan(grpc::ServerContext*, const v1::PlanRequest* request,
                                   v1::PlanResponse* response) {
@@ -215,16 +244,16 @@ grpc::Status KvStoreService::Plan(grpc::ServerContext*, const v1::PlanRequest* r
   return grpc::Status::OK;
 }
 
-grpc::Status KvStoreService::Restore(grpc::ServerContext* context,
-                                     const v1::RestoreRequest* request,
-                                     grpc::ServerWriter<v1::StateChunk>* writer) {
-  const RequestScope scope(request->request_id());
+grpc::Status KvStoreService::RestoreBulk(grpc::ServerContext* context, RestoreStream* stream) {
+  v1::RestoreRequest request;
+  if (!stream->Read(&request)) return grpc::Status::CANCELLED;
+  const RequestScope scope(request.request_id());
   std::vector<const v1::BlockRef*> refs;
-  for (const v1::BlockRef& ref : request->plan().blocks()) refs.push_back(&ref);
-  for (const v1::MovedRun& run : request->plan().runs()) {
+  for (const v1::BlockRef& ref : request.plan().blocks()) refs.push_back(&ref);
+  for (const v1::MovedRun& run : request.plan().runs()) {
     for (const v1::BlockRef& ref : run.blocks()) refs.push_back(&ref);
   }
-  if (request->plan().has_tail()) refs.push_back(&request->plan().tail());
+  if (request.plan().has_tail()) refs.push_back(&request.plan().tail());
   // The drive reads a block while the one before it is sent.
   const auto read = [&](size_t i) -> absl::StatusOr<BlockData> {
     const std::optional<BlockId> id = state::BlockIdFromRaw(refs[i]->id());
@@ -234,7 +263,7 @@ grpc::Status KvStoreService::Restore(grpc::ServerContext* context,
   std::future<absl::StatusOr<BlockData>> next;
   for (size_t i = 0; i < refs.size(); ++i) {
     if (context->IsCancelled()) return grpc::Status::CANCELLED;
-    const absl::StatusOr<BlockData> data = i == 0 ? read(i) : next.get();
+    absl::StatusOr<BlockData> data = i == 0 ? read(i) : next.get();
     if (absl::IsInvalidArgument(data.status())) return rpc::ToGrpc(data.status());
     if (!data.ok()) {
       // Fewer blocks is a valid answer: the caller reads the rest of the prompt.
@@ -242,31 +271,38 @@ grpc::Status KvStoreService::Restore(grpc::ServerContext* context,
       return grpc::Status::OK;
     }
     if (i + 1 < refs.size()) next = std::async(std::launch::async, read, i + 1);
-    const std::string_view bytes = data->view();
+    const auto block = std::make_shared<const BlockData>(*std::move(data));
+    const auto bytes = std::as_bytes(std::span(block->view()));
     for (size_t offset = 0; offset < bytes.size(); offset += kChunkBytes) {
-      const std::string_view part = bytes.substr(offset, kChunkBytes);
       v1::StateChunk chunk;
       chunk.set_block(static_cast<uint32_t>(i));
       chunk.set_offset(offset);
-      chunk.set_data(part.data(), part.size());
       chunk.set_last(offset + kChunkBytes >= bytes.size());
-      if (!writer->Write(chunk)) return grpc::Status::CANCELLED;
+      const auto part = bytes.subspan(offset, std::min(kChunkBytes, bytes.size() - offset));
+      if (!stream->Write(rpc::EncodeBulk(chunk, v1::StateChunk::kDataFieldNumber, block, part))) {
+        return grpc::Status::CANCELLED;
+      }
     }
   }
   return grpc::Status::OK;
 }
 
-grpc::Status KvStoreService::Save(grpc::ServerContext*, grpc::ServerReader<v1::SaveRequest>* reader,
-                                  v1::SaveResponse* response) {
-  BlockAssembler assembler(store_, *response);
+grpc::Status KvStoreService::SaveBulk(grpc::ServerContext*, SaveStream* stream) {
+  v1::SaveResponse response;
+  BlockAssembler assembler(store_, response);
   absl::Status status;
-  for (v1::SaveRequest message; status.ok() && reader->Read(&message);) {
-    status = assembler.Take(message);
+  v1::SaveRequest message;
+  std::vector<std::span<const std::byte>> data;
+  for (grpc::ByteBuffer buffer; status.ok() && stream->Read(&buffer);) {
+    status = rpc::DecodeBulk(buffer, v1::SaveRequest::kDataFieldNumber, &message, &data)
+                 ? assembler.Take(message, data)
+                 : absl::InvalidArgumentError("this is no SaveRequest");
   }
   if (status.ok()) status = assembler.End();
   // Also what came before an error, and what another client is saving at the moment: whoever is
   // told that a block is known relies on it.
   status.Update(store_.Commit());
+  if (status.ok()) stream->Write(response);
   return rpc::ToGrpc(status);
 }
 

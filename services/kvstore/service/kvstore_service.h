@@ -18,15 +18,10 @@ class KvStoreService final : public v1::KvStore::Service {
   static constexpr uint64_t kMaxBlockBytes = uint64_t{1} << 30;
 
   // Runs of fewer than `min_run_tokens` are read rather than moved.
-  KvStoreService(BlockStore& store, std::string path, uint32_t min_run_tokens)
-      : store_(store), path_(std::move(path)), min_run_tokens_(min_run_tokens) {}
+  KvStoreService(BlockStore& store, std::string path, uint32_t min_run_tokens);
 
   grpc::Status Plan(grpc::ServerContext* context, const v1::PlanRequest* request,
                     v1::PlanResponse* response) override;
-  grpc::Status Restore(grpc::ServerContext* context, const v1::RestoreRequest* request,
-                       grpc::ServerWriter<v1::StateChunk>* writer) override;
-  grpc::Status Save(grpc::ServerContext* context, grpc::ServerReader<v1::SaveRequest>* reader,
-                    v1::SaveResponse* response) override;
   grpc::Status Pin(grpc::ServerContext* context, const v1::PinRequest* request,
                    v1::PinResponse* response) override;
   grpc::Status Delete(grpc::ServerContext* context, const v1::DeleteRequest* request,
@@ -46,6 +41,12 @@ class KvStoreService final : public v1::KvStore::Service {
                           v1::GetProfileResponse* response) override;
 
  private:
+  // Restore and Save, with messages as they are on the wire (common/rpc/bulk.h).
+  using RestoreStream = grpc::ServerReaderWriter<grpc::ByteBuffer, v1::RestoreRequest>;
+  using SaveStream = grpc::ServerReaderWriter<v1::SaveResponse, grpc::ByteBuffer>;
+  grpc::Status RestoreBulk(grpc::ServerContext* context, RestoreStream* stream);
+  grpc::Status SaveBulk(grpc::ServerContext* context, SaveStream* stream);
+
   BlockStore& store_;
   const std::string path_;
   const uint32_t min_run_tokens_;

@@ -113,6 +113,41 @@ TEST_F(KvStoreServiceTest, SavedBlocksComeBackAfterARestart) {
   EXPECT_TRUE(client.connected());
 }
 
+// What compute's client does by hand, an ordinary stub does as well.
+TEST_F(KvStoreServiceTest, AnOrdinaryStubSavesAndRestores) {
+  const auto stub = v1::KvStore::NewStub(Channel());
+  v1::SaveRequest message;
+  v1::SaveResponse saved;
+  {
+    grpc::ClientContext context;
+    const auto writer = stub->Save(&context, &saved);
+    *message.mutable_key() = key_;
+    writer->Write(message);
+    message.Clear();
+    for (const uint32_t t : Tokens(kBlock)) message.mutable_block()->mutable_tokens()->add_ids(t);
+    message.mutable_block()->set_parent(state::RootId("model", "layout", "").ToString());
+    message.mutable_block()->set_bytes(10'000);
+    message.set_data(std::string(6'000, 'a'));
+    writer->Write(message);
+    message.Clear();
+    message.set_data(std::string(4'000, 'b'));
+    writer->Write(message);
+    writer->WritesDone();
+    ASSERT_TRUE(writer->Finish().ok());
+  }
+  EXPECT_EQ(saved.stored(), 1u);
+  v1::RestoreRequest request;
+  *request.mutable_plan() = Plan(5).plan();
+  grpc::ClientContext context;
+  const auto reader = stub->Restore(&context, request);
+  v1::StateChunk chunk;
+  ASSERT_TRUE(reader->Read(&chunk));
+  EXPECT_EQ(chunk.data(), std::string(6'000, 'a') + std::string(4'000, 'b'));
+  EXPECT_TRUE(chunk.last());
+  EXPECT_FALSE(reader->Read(&chunk));
+  EXPECT_TRUE(reader->Finish().ok());
+}
+
 TEST_F(KvStoreServiceTest, RestoreStopsWhereABlockIsGone) {
   compute::KvClient client(Channel(), key_.fingerprint(), key_.layout());
   {
