@@ -20,7 +20,7 @@ constexpr std::array kCommands = {
     Command{"inspect", "[FILE]", "explain a model file and how it fits this machine", Inspect},
     Command{"memory", "[--limit_gb=N]",
             "what experts take of memory; gives some back while serving", Memory},
-    Command{"pack", "MODEL OUT [--overwrite]",
+    Command{"pack", "MODEL OUT [--layout=rows8] [--overwrite]",
             "write a model's experts once in the form in which they are read best", Pack},
     Command{"quantize", "IN OUT [--type=T]", "convert a model's matrices", Quantize},
     Command{"bench", "model [--model=FILE] | kernels [TYPE...]",

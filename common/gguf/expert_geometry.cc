@@ -51,7 +51,8 @@ ExpertPart MakePart(const TensorInfo& tensor) {
           tensor.file,
           tensor.offset,
           tensor.bytes / experts,
-          tensor.values() / experts};
+          tensor.values() / experts,
+          *RowBytes(tensor.type, tensor.dims[0])};
 }
 
 absl::StatusOr<ExpertLayer> MakeLayer(uint32_t number, const PartTensors& tensors) {

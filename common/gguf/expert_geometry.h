@@ -24,6 +24,7 @@ struct ExpertPart {
   uint64_t offset = 0;
   uint64_t bytes_per_expert = 0;
   uint64_t values_per_expert = 0;
+  uint64_t row_bytes = 0;  // of one output's weights
 };
 
 struct ExpertLayer {

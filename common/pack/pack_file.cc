@@ -86,14 +86,16 @@ absl::Status TakeLayer(In& in, PackLayer* layer) {
   uint64_t end = 0;
   for (uint32_t p = 0; p < parts; ++p) {
     PackPart part;
-    if (!in.TakeAll(&part.type, &part.layout, &part.start, &part.bytes)) {
+    uint32_t layout = 0;
+    if (!in.TakeAll(&part.type, &layout, &part.start, &part.bytes)) {
       return Damaged("it ends inside a part");
     }
-    if (part.layout != kLayoutGguf) {
+    if (layout >= quant::kWeightLayouts) {
       return absl::UnimplementedError(
-          absl::StrCat("the pack file holds weights in layout ", part.layout,
+          absl::StrCat("the pack file holds weights in layout ", layout,
                        ", which this release does not know; make it again with strata pack"));
     }
+    part.layout = static_cast<quant::WeightLayout>(layout);
     if (part.start % kPartAlign != 0 || part.start < end || part.bytes == 0) {
       return Damaged("a part's place in its expert");
     }
@@ -139,7 +141,7 @@ std::vector<std::byte> Serialize(const PackHeader& header) {
     out.Put(layer.stride);
     for (const PackPart& part : layer.parts) {
       out.Put(part.type);
-      out.Put(part.layout);
+      out.Put(static_cast<uint32_t>(part.layout));
       out.Put(part.start);
       out.Put(part.bytes);
     }

@@ -21,7 +21,7 @@
 //       4  layer number    4  experts    4  parts (1 to 3)    4  zero
 //       8  offset of expert 0 in the file    8  stride: bytes from one expert to the next
 //     and for each of its parts:
-//       4  GGUF tensor type    4  layout of the weights: 0 = rows as in the GGUF file
+//       4  GGUF tensor type    4  layout of the weights (common/quant/weight_layout.h)
 //       8  start in the expert, a multiple of 64    8  bytes
 //     then for each layer, for each expert:
 //       8  XXH3-64 of its parts' bytes, one after the other, without what lies between them
@@ -37,20 +37,20 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/quant/weight_layout.h"
 
 namespace strata::pack {
 
 inline constexpr uint64_t kBlock = 4096;    // of offsets and strides, as O_DIRECT wants it
 inline constexpr uint64_t kPartAlign = 64;  // of a part in its expert
 inline constexpr uint32_t kMostParts = 3;
-inline constexpr uint32_t kLayoutGguf = 0;  // the only layout of version 1
 inline constexpr uint64_t kMostHeaderBytes = 64 << 20;
 
 using Fingerprint = std::array<std::byte, 16>;
 
 struct PackPart {
   uint32_t type = 0;
-  uint32_t layout = kLayoutGguf;
+  quant::WeightLayout layout = quant::WeightLayout::kGguf;
   uint64_t start = 0;
   uint64_t bytes = 0;
   bool operator==(const PackPart&) const = default;

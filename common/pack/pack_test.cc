@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <random>
@@ -8,6 +9,7 @@
 #include "common/gguf/test_model.h"
 #include "common/pack/pack_file.h"
 #include "common/pack/write_pack.h"
+#include "common/quant/weight_layout.h"
 
 namespace strata::pack {
 namespace {
@@ -25,7 +27,7 @@ class PackTest : public testing::Test {
     const std::vector<gguf::TestTensor> tensors = {
         {"token_embd.weight", TensorType::kF32, {64, 16}},
         {"blk.0.ffn_gate_exps.weight", TensorType::kQ8_0, {64, 32, 5}},
-        {"blk.0.ffn_up_exps.weight", TensorType::kQ8_0, {64, 32, 5}},
+        {"blk.0.ffn_up_exps.weight", TensorType::kQ4_0, {64, 32, 5}},
         {"blk.0.ffn_down_exps.weight", TensorType::kF16, {32, 64, 5}},
         {"blk.3.ffn_gate_up_exps.weight", TensorType::kF16, {64, 64, 3}},
         {"blk.3.ffn_down_exps.weight", TensorType::kQ8_0, {32, 64, 3}},
@@ -91,6 +93,29 @@ TEST_F(PackTest, HoldsEveryExpertOfTheModel) {
   }
 }
 
+TEST_F(PackTest, InterleavesRowsOfTypesThatGainByIt) {
+  const std::string path = folder_ / "m.pack";
+  WriteOptions options;
+  options.layout = quant::WeightLayout::kRows8;
+  ASSERT_TRUE(WritePack(*model_, path, options).ok());
+  const PackHeader header = ReadHeader(path).value();
+  const std::string file = gguf::ReadFileText(path);
+  const PackLayer& layer = header.layers[0];
+  EXPECT_EQ(layer.parts[0].layout, quant::WeightLayout::kGguf);  // Q8_0
+  ASSERT_EQ(layer.parts[1].layout, quant::WeightLayout::kRows8);
+  EXPECT_EQ(layer.parts[2].layout, quant::WeightLayout::kGguf);  // F16
+  const size_t bytes = layer.parts[1].bytes;
+  const auto up = model_->Data(*model_->Get("blk.0.ffn_up_exps.weight").value());
+  for (uint32_t e = 0; e < layer.experts; ++e) {
+    const char* got = file.data() + layer.offset + e * layer.stride + layer.parts[1].start;
+    std::vector<std::byte> rows(bytes);
+    quant::DeinterleaveRows(TensorType::kQ4_0, 32, bytes / 32,
+                            reinterpret_cast<const std::byte*>(got), rows.data());
+    EXPECT_TRUE(std::ranges::equal(rows, up.subspan(e * bytes, bytes)));
+    EXPECT_NE(std::memcmp(got, rows.data(), bytes), 0);
+  }
+}
+
 TEST_F(PackTest, IsNotOverwrittenSilentlyAndLeavesNothingHalfDone) {
   const std::string path = folder_.Save("m.pack", "precious");
   const auto refused = WritePack(*model_, path, {});
@@ -141,7 +166,7 @@ TEST_F(PackTest, ErrorsSayWhatIsWrong) {
 
 TEST_F(PackTest, AnUnknownLayoutIsRefused) {
   PackHeader header = ReadHeader(Pack()).value();
-  header.layers[0].parts[1].layout = 7;
+  header.layers[0].parts[1].layout = quant::WeightLayout{7};
   const auto parsed = ParseHeader(Serialize(header), header.file_bytes);
   EXPECT_EQ(parsed.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(Message(parsed.status()), HasSubstr("layout 7"));

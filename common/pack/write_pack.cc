@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "common/base/unique_fd.h"
+#include "common/quant/weight_layout.h"
 
 namespace strata::pack {
 namespace {
@@ -66,6 +67,14 @@ absl::Status CheckRoom(const std::filesystem::path& folder, uint64_t bytes) {
                                                    " free; name a file on another drive"));
 }
 
+quant::WeightLayout LayoutOf(const gguf::ExpertPart& part, quant::WeightLayout wanted) {
+  using enum quant::WeightLayout;
+  const uint64_t rows = part.row_bytes == 0 ? 0 : part.bytes_per_expert / part.row_bytes;
+  // A multiple of eight for each half, if gate and up are one matrix.
+  const bool can = quant::GainsFromRows8(part.type) && rows % (2 * quant::kInterleavedRows) == 0;
+  return wanted == kRows8 && can ? kRows8 : kGguf;
+}
+
 absl::Status WriteExperts(const gguf::Model& model, const gguf::ExpertGeometry& geometry, int fd,
                           const std::string& path, const WriteOptions& options,
                           PackHeader* header) {
@@ -84,8 +93,14 @@ absl::Status WriteExperts(const gguf::Model& model, const gguf::ExpertGeometry& 
       for (size_t p = 0; p < layer.parts.size(); ++p) {
         const PackPart& part = layer.parts[p];
         const auto bytes = tensors[p].subspan(e * part.bytes, part.bytes);
-        std::copy(bytes.begin(), bytes.end(),
-                  expert.begin() + static_cast<std::ptrdiff_t>(part.start));
+        std::byte* to = expert.data() + part.start;
+        if (part.layout == quant::WeightLayout::kRows8) {
+          const gguf::ExpertPart& from = geometry.layers[l].parts[p];
+          quant::InterleaveRows(from.type, static_cast<int64_t>(part.bytes / from.row_bytes),
+                                from.row_bytes, bytes.data(), to);
+        } else {
+          std::copy(bytes.begin(), bytes.end(), to);
+        }
         // Of the copy: that is what is written.
         parts.push_back(std::span(expert).subspan(part.start, part.bytes));
       }
@@ -106,7 +121,8 @@ absl::Status WriteExperts(const gguf::Model& model, const gguf::ExpertGeometry& 
 
 }  // namespace
 
-PackHeader LayOut(const gguf::ExpertGeometry& geometry, const Fingerprint& fingerprint) {
+PackHeader LayOut(const gguf::ExpertGeometry& geometry, const Fingerprint& fingerprint,
+                  quant::WeightLayout layout) {
   PackHeader header;
   header.fingerprint = fingerprint;
   uint64_t checksums = 0;
@@ -118,7 +134,7 @@ PackHeader LayOut(const gguf::ExpertGeometry& geometry, const Fingerprint& finge
     for (const gguf::ExpertPart& part : from.parts) {
       const uint64_t start = RoundUp(end, kPartAlign);
       layer.parts.push_back(
-          {static_cast<uint32_t>(part.type), kLayoutGguf, start, part.bytes_per_expert});
+          {static_cast<uint32_t>(part.type), LayoutOf(part, layout), start, part.bytes_per_expert});
       end = start + part.bytes_per_expert;
     }
     layer.stride = RoundUp(end, kBlock);
@@ -146,7 +162,7 @@ absl::StatusOr<PackHeader> WritePack(const gguf::Model& model, const std::string
     return absl::AlreadyExistsError(
         absl::StrCat("'", path, "' is there already; name another file or say --overwrite"));
   }
-  PackHeader header = LayOut(geometry, model.Fingerprint());
+  PackHeader header = LayOut(geometry, model.Fingerprint(), options.layout);
   std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (folder.empty()) folder = ".";
   STRATA_RETURN_IF_ERROR(CheckRoom(folder, header.file_bytes));

@@ -8,13 +8,17 @@
 #include "common/gguf/expert_geometry.h"
 #include "common/gguf/reader.h"
 #include "common/pack/pack_file.h"
+#include "common/quant/weight_layout.h"
 
 namespace strata::pack {
 
-// The header of a model's pack, without checksums: where everything will lie.
-PackHeader LayOut(const gguf::ExpertGeometry& geometry, const Fingerprint& fingerprint);
+// The header of a model's pack, without checksums: where everything will lie. Parts whose type
+// gains by `layout` and that can have it get it; the others remain as in the file.
+PackHeader LayOut(const gguf::ExpertGeometry& geometry, const Fingerprint& fingerprint,
+                  quant::WeightLayout layout = quant::WeightLayout::kGguf);
 
 struct WriteOptions {
+  quant::WeightLayout layout = quant::WeightLayout::kGguf;
   bool overwrite = false;  // otherwise a file that is there is AlreadyExists
   // Called after each layer.
   std::function<void(uint64_t bytes_written, uint64_t bytes_total)> progress;

@@ -46,6 +46,30 @@ void Copy(std::byte* to, const std::byte* from, size_t size) {
 
 }  // namespace
 
+std::string_view NameOf(WeightLayout layout) {
+  return layout == WeightLayout::kRows8 ? "rows8" : "gguf";
+}
+
+bool GainsFromRows8(TensorType type) {
+  using enum TensorType;
+  switch (type) {
+    case kQ4_0:
+    case kQ4_1:
+    case kIQ4_NL:
+    case kMXFP4:
+    case kNVFP4:
+    case kQ2_0:
+    case kQ2_K:
+    case kQ3_K:
+    case kQ4_K:
+    case kQ5_K:
+    case kIQ4_XS:
+      return true;
+    default:
+      return false;
+  }
+}
+
 void InterleaveRows(TensorType type, int64_t rows, size_t row_bytes, const std::byte* from,
                     std::byte* to) {
   assert(rows % kInterleavedRows == 0);

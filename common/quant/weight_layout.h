@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "common/quant/tensor_type.h"
 
@@ -22,7 +23,17 @@ namespace strata::quant {
 
 enum class WeightLayout : uint8_t { kGguf, kRows8 };
 
+inline constexpr uint32_t kWeightLayouts = 2;  // numbers are written into files: 0, 1
+
 inline constexpr int kInterleavedRows = 8;
+
+// "gguf", "rows8".
+std::string_view NameOf(WeightLayout layout);
+
+// Whether products with weights of this type are faster if eight rows are interleaved: the same for
+// all instruction sets with kernels for them (services/compute/cpu/simd/rows8_table.h). The others
+// are put apart again before they are multiplied.
+bool GainsFromRows8(TensorType type);
 
 // From kGguf to kRows8 and back; `rows` is a multiple of eight. `from` and `to` do not overlap.
 void InterleaveRows(TensorType type, int64_t rows, size_t row_bytes, const std::byte* from,

@@ -12,12 +12,13 @@
 #include <array>
 #include <cstdint>
 
+#include "common/quant/weight_layout.h"
 #include "common/shm/atomic.h"
 
 namespace strata::shm {
 
 inline constexpr uint64_t kMagic = 0x31656e616c505845;  // "EXPlane1"
-inline constexpr uint32_t kVersion = 3;
+inline constexpr uint32_t kVersion = 4;
 
 inline constexpr uint32_t kMaxParts = 3;     // gate, up, down; or gate_up, down
 inline constexpr uint32_t kMaxClients = 63;  // a bit each in the store's masks, and one for itself
@@ -69,10 +70,12 @@ struct LayerRecord {
   // Part p of expert e lies in its slot at
   //   part_start[p] + (file_offset[p] + e * stride[p]) mod kBlockAlign,
   // so that a block-aligned read of the file lands there without a copy.
-  std::array<uint64_t, kMaxParts> part_start{};   // multiples of kBlockAlign
-  std::array<uint64_t, kMaxParts> file_offset{};  // of expert 0 of this layer
-  std::array<uint64_t, kMaxParts> stride{};       // from one expert to the next in the file
-  std::array<uint64_t, kMaxParts> bytes{};        // of one expert
+  std::array<uint64_t, kMaxParts> part_start{};         // multiples of kBlockAlign
+  std::array<uint64_t, kMaxParts> file_offset{};        // of expert 0 of this layer
+  std::array<uint64_t, kMaxParts> stride{};             // from one expert to the next in the file
+  std::array<uint64_t, kMaxParts> bytes{};              // of one expert
+  std::array<quant::WeightLayout, kMaxParts> layout{};  // of its weights
+  std::array<uint8_t, 5> reserved{};
 };
 
 struct ClassRecord {

@@ -50,6 +50,9 @@ absl::Status CheckLayer(const LayerRecord& record, const TableHeader& header,
     if (!end || *end > classes[record.size_class].slot_bytes) {
       return Malformed("a part leaves its slot");
     }
+    if (static_cast<uint32_t>(record.layout[p]) >= quant::kWeightLayouts) {
+      return Malformed("a layout of weights that is not known here");
+    }
     const auto all = CheckedMul(record.stride[p], record.experts);
     if (!all || !CheckedAdd(record.file_offset[p], *all)) return Malformed("a part's file offset");
     for (uint32_t e = 0; e < record.experts; ++e) {

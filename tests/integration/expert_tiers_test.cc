@@ -32,11 +32,12 @@ const std::string& ResidentAnswer() {
   return answer;
 }
 
-class PackedExperts : public testing::Test {
+// By the layout of the weights in the pack: the kernels of all layouts give the same bits.
+class PackedExperts : public testing::TestWithParam<std::string> {
  protected:
   PackedExperts() {
-    const std::string command =
-        std::string(STRATA_BINARY) + " pack " + STRATA_DEMO_MODEL + " " + pack_ + " 2>/dev/null";
+    const std::string command = std::string(STRATA_BINARY) + " pack " + STRATA_DEMO_MODEL + " " +
+                                pack_ + " --layout=" + GetParam() + " 2>/dev/null";
     EXPECT_EQ(std::system(command.c_str()), 0);
   }
   std::string Settings() const {
@@ -47,7 +48,10 @@ class PackedExperts : public testing::Test {
   const std::string pack_ = folder_ / "experts.pack";
 };
 
-TEST_F(PackedExperts, GiveTheSameAnswer) {
+INSTANTIATE_TEST_SUITE_P(Layout, PackedExperts, testing::Values("gguf", "rows8"),
+                         [](const auto& layout) { return layout.param; });
+
+TEST_P(PackedExperts, GiveTheSameAnswer) {
   ASSERT_FALSE(ResidentAnswer().empty());
   EXPECT_EQ(AnswerWith(kQuarter), ResidentAnswer());
   std::string log;
@@ -55,7 +59,14 @@ TEST_F(PackedExperts, GiveTheSameAnswer) {
   EXPECT_NE(log.find("reads: packs"), std::string::npos) << log;
 }
 
-TEST_F(PackedExperts, DamagedOnesAreReplacedByTheModels) {
+// A device's kernels read rows as in the model: they are put apart when they are copied there.
+TEST_P(PackedExperts, GiveTheSameAnswerFromADevice) {
+  constexpr char kDevice[] =
+      " compute { device_tier { device: \"simulated\" bytes: 4000000 copy_gbs: 12 } }";
+  EXPECT_EQ(AnswerWith(Settings() + kDevice), ResidentAnswer());
+}
+
+TEST_P(PackedExperts, DamagedOnesAreReplacedByTheModels) {
   {
     // Somewhere in every second expert.
     std::fstream file(pack_, std::ios::in | std::ios::out | std::ios::binary);

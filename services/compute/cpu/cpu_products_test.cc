@@ -480,6 +480,30 @@ TEST_P(Products, ExpertsAreTheirThreeProducts) {
   }
 }
 
+TEST_P(Products, ExpertsDoNotDependOnTheLayout) {
+  for (const FfnCase types : {FfnCase{TensorType::kQ4_K, TensorType::kQ2_K},
+                              FfnCase{TensorType::kMXFP4, TensorType::kQ6_K}}) {
+    Moe moe = MakeMoe(types, 6, 256, 512, 40, 2);
+    const Owned x = RandomFloats(40, 256, 22);
+    const auto backend = MakeBackend(GetParam(), 2);
+    const Owned want = MakeTensor(kF32, 80, 256);
+    backend->ExpertFfn(x.tensor, moe.Tasks(), want.tensor);
+    std::vector<std::vector<std::byte>> interleaved;
+    for (FfnWeights& expert : moe.experts) {
+      for (Tensor* weight : {&expert.gate, &expert.up, &expert.down}) {
+        auto& to = interleaved.emplace_back(weight->rows * weight->row_bytes);
+        quant::InterleaveRows(weight->type, weight->rows, weight->row_bytes, weight->data,
+                              to.data());
+        weight->data = to.data();
+        weight->layout = quant::WeightLayout::kRows8;
+      }
+    }
+    const Owned got = MakeTensor(kF32, 80, 256);
+    backend->ExpertFfn(x.tensor, moe.Tasks(), got.tensor);
+    EXPECT_EQ(got.memory, want.memory) << NameOf(types.up) << ", " << NameOf(types.down);
+  }
+}
+
 TEST_P(Products, ExpertRowsAreIndependent) {
   const Moe all = MakeMoe({TensorType::kQ4_K, TensorType::kQ4_K}, 5, 256, 256, 60, 2);
   const Owned x = RandomFloats(60, 256, 21);

@@ -1,5 +1,6 @@
 // Every table of kernels that this processor can run. Needs no back end: it is also what is
 // compiled for ARM and run in an emulator.
+#include "common/quant/weight_layout.h"
 #include "services/compute/cpu/kernels_check.h"
 
 namespace strata::compute {
@@ -15,6 +16,14 @@ class KernelTable : public ::testing::TestWithParam<KernelChoice> {
 
 TEST_P(KernelTable, Products) { testing::CheckProducts(kernels()); }
 TEST_P(KernelTable, Rows8) { testing::CheckRows8(kernels()); }
+TEST_P(KernelTable, TypesThatGainFromRows8AreThoseWithKernels) {
+  for (const TensorTypeInfo& info : AllTensorTypes()) {
+    if (GetParam().name == "scalar" || GetParam().name == "neon") continue;  // none
+    EXPECT_EQ(kernels().rows8[static_cast<size_t>(info.type)] != nullptr,
+              quant::GainsFromRows8(info.type))
+        << info.name;
+  }
+}
 TEST_P(KernelTable, Quantisation) {
   if (GetParam().name == "scalar") GTEST_SKIP() << "float activations";
   testing::CheckQuantisation(kernels());

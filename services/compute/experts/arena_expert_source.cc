@@ -63,6 +63,7 @@ bool ArenaExpertSource::TryPin(uint32_t position, ExpertId id, uint32_t expert) 
   for (uint32_t p = 0; p < layer.parts; ++p) {
     ready.parts.part[p] =
         client.arena() + shm::TableView::PartOffset(layer, size_class, id.index, *slot, p);
+    ready.parts.layout[p] = layer.layout[p];
   }
   ready_.push_back(ready);
   ready_slots_.push_back(*slot);

@@ -6,6 +6,7 @@
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/policy/make_policy.h"
+#include "common/quant/weight_layout.h"
 
 namespace strata::compute {
 
@@ -31,6 +32,8 @@ absl::StatusOr<std::unique_ptr<DeviceTier>> DeviceTier::Create(std::unique_ptr<E
     size_t end = 0;
     for (const gguf::ExpertPart& part : from.parts) {
       layer.offset[layer.parts] = end;
+      layer.type[layer.parts] = part.type;
+      layer.row_bytes[layer.parts] = part.row_bytes;
       layer.bytes[layer.parts++] = part.bytes_per_expert;
       end += (part.bytes_per_expert + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
     }
@@ -223,9 +226,17 @@ bool DeviceTier::CopyIn(const Upload& upload) {
   const absl::StatusOr<std::span<const ReadyExpert>> ready = feeder_->Next();
   const bool ok = ready.ok() && ready->size() == 1;
   if (ok) {
+    const ExpertParts& parts = ready->front().parts;
     for (uint32_t p = 0; p < layer.parts; ++p) {
-      device_->Copy(At(upload.slot) + layer.offset[p],
-                    {ready->front().parts.part[p], layer.bytes[p]});
+      std::span<const std::byte> bytes(parts.part[p], layer.bytes[p]);
+      if (parts.layout[p] == quant::WeightLayout::kRows8) {  // the device's kernels read rows
+        plain_.resize(layer.bytes[p]);
+        quant::DeinterleaveRows(layer.type[p],
+                                static_cast<int64_t>(layer.bytes[p] / layer.row_bytes[p]),
+                                layer.row_bytes[p], bytes.data(), plain_.data());
+        bytes = plain_;
+      }
+      device_->Copy(At(upload.slot) + layer.offset[p], bytes);
     }
   }
   feeder_->End();

@@ -30,6 +30,7 @@
 #include "common/gguf/expert_geometry.h"
 #include "common/policy/eviction_policy.h"
 #include "common/policy/hotness.h"
+#include "common/quant/tensor_type.h"
 #include "services/compute/experts/expert_device.h"
 #include "services/compute/experts/expert_source.h"
 
@@ -80,6 +81,8 @@ class DeviceTier : public ExpertSource {
     uint32_t parts = 0;
     size_t offset[shm::kMaxParts] = {};  // in a slot
     size_t bytes[shm::kMaxParts] = {};
+    TensorType type[shm::kMaxParts] = {};
+    size_t row_bytes[shm::kMaxParts] = {};
   };
   struct Place {
     uint32_t slot = kNone;   // where it can be used
@@ -142,6 +145,7 @@ class DeviceTier : public ExpertSource {
   std::deque<Upload> queue_;      // guarded by mutex_
   std::vector<Upload> finished_;  // guarded by mutex_
   bool stopping_ = false;         // guarded by mutex_
+  std::vector<std::byte> plain_;  // the copy thread's
   std::thread copier_;
 };
 

@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <span>
 
+#include "common/quant/weight_layout.h"
 #include "common/shm/protocol.h"
 
 #include "absl/status/statusor.h"
@@ -37,10 +38,10 @@ struct ExpertId {
 };
 
 // Host addresses of an expert's tensors, in the order of ExpertGeometry: gate, up, down; or
-// gate_up, down. Rows are stored as in the GGUF file; addresses are aligned as the file's tensors
-// are.
+// gate_up, down, and the layout of their rows; addresses are aligned as the file's tensors are.
 struct ExpertParts {
   const std::byte* part[shm::kMaxParts] = {};
+  quant::WeightLayout layout[shm::kMaxParts] = {};
 };
 
 struct ReadyExpert {

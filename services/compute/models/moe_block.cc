@@ -6,6 +6,7 @@
 
 #include "common/base/status.h"
 #include "common/quant/decode.h"
+#include "common/quant/weight_layout.h"
 
 namespace strata::compute {
 namespace {
@@ -31,8 +32,9 @@ absl::StatusOr<Tensor> ExpertMatrix(const WeightLoader& loader, const std::strin
   return Tensor{info->type, out, in, *RowBytes(info->type, static_cast<uint64_t>(in)), nullptr};
 }
 
-Tensor At(Tensor matrix, const std::byte* data) {
+Tensor At(Tensor matrix, const std::byte* data, quant::WeightLayout layout) {
   matrix.data = const_cast<std::byte*>(data);  // weights are never written through a Tensor
+  matrix.layout = layout;
   return matrix;
 }
 
@@ -96,10 +98,12 @@ FfnWeights MoeBlock::WeightsAt(const ExpertParts& parts) const {
   if (format_.fused_gate_up) {
     const std::byte* up =
         parts.part[0] + static_cast<size_t>(format.gate.rows) * format.gate.row_bytes;
-    return {At(format.gate, parts.part[0]), At(format.up, up), At(format.down, parts.part[1])};
+    return {At(format.gate, parts.part[0], parts.layout[0]), At(format.up, up, parts.layout[0]),
+            At(format.down, parts.part[1], parts.layout[1])};
   }
-  return {At(format.gate, parts.part[0]), At(format.up, parts.part[1]),
-          At(format.down, parts.part[2])};
+  return {At(format.gate, parts.part[0], parts.layout[0]),
+          At(format.up, parts.part[1], parts.layout[1]),
+          At(format.down, parts.part[2], parts.layout[2])};
 }
 
 void MoeBlock::CountUses(Step& step, int begin, int end, ExpertPriority priority) {

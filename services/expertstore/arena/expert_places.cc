@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/status.h"
+#include "common/quant/weight_layout.h"
 
 namespace strata::expertstore {
 namespace {
@@ -27,7 +28,8 @@ Places PlacesInModel(const gguf::ExpertGeometry& geometry) {
     layer.layer = from.layer;
     layer.experts = from.experts;
     for (const gguf::ExpertPart& part : from.parts) {
-      layer.parts.push_back({part.file, part.offset, part.bytes_per_expert, part.bytes_per_expert});
+      layer.parts.push_back({part.file, part.offset, part.bytes_per_expert, part.bytes_per_expert,
+                             part.type, part.row_bytes});
     }
     places.push_back(std::move(layer));
   }
@@ -57,13 +59,25 @@ absl::StatusOr<Places> PlacesInPack(const pack::PackHeader& header,
         "strata pack");
   }
   Places places;
-  for (const pack::PackLayer& from : header.layers) {
+  for (size_t l = 0; l < header.layers.size(); ++l) {
+    const pack::PackLayer& from = header.layers[l];
     LayerPlaces layer;
     layer.layer = from.layer;
     layer.experts = from.experts;
     layer.contiguous = true;
-    for (const pack::PackPart& part : from.parts) {
-      layer.parts.push_back({0, from.offset + part.start, from.stride, part.bytes});
+    for (size_t p = 0; p < from.parts.size(); ++p) {
+      const pack::PackPart& part = from.parts[p];
+      const gguf::ExpertPart& in_model = geometry.layers[l].parts[p];
+      if (part.layout == quant::WeightLayout::kRows8 &&
+          (in_model.row_bytes == 0 ||
+           part.bytes / in_model.row_bytes % quant::kInterleavedRows != 0)) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("the pack says that rows of layer ", from.layer,
+                         " are interleaved, which are no multiple of ", quant::kInterleavedRows,
+                         "; make it again with strata pack"));
+      }
+      layer.parts.push_back({0, from.offset + part.start, from.stride, part.bytes, in_model.type,
+                             in_model.row_bytes, part.layout});
     }
     places.push_back(std::move(layer));
   }

@@ -7,18 +7,23 @@
 
 #include "common/gguf/expert_geometry.h"
 #include "common/pack/pack_file.h"
+#include "common/quant/tensor_type.h"
+#include "common/quant/weight_layout.h"
 #include "common/shm/protocol.h"
 
 #include "absl/status/statusor.h"
 
 namespace strata::expertstore {
 
-// Of expert e: `bytes` at offset + e * stride of file `file`.
+// Of expert e: `bytes` at offset + e * stride of file `file`, rows of `row_bytes` in `layout`.
 struct PartPlace {
   uint32_t file = 0;
   uint64_t offset = 0;
   uint64_t stride = 0;
   uint64_t bytes = 0;
+  TensorType type = TensorType::kF32;
+  uint64_t row_bytes = 0;
+  quant::WeightLayout layout = quant::WeightLayout::kGguf;
 };
 
 struct LayerPlaces {

@@ -7,6 +7,7 @@
 
 #include "common/base/checked.h"
 #include "common/base/status.h"
+#include "common/quant/weight_layout.h"
 #include "common/shm/table.h"
 
 namespace strata::expertstore {
@@ -37,6 +38,7 @@ absl::StatusOr<uint64_t> LayOut(const LayerPlaces& from, shm::LayerRecord* layer
     layer->file_offset[p] = part.offset;
     layer->stride[p] = part.stride;
     layer->bytes[p] = part.bytes;
+    layer->layout[p] = part.layout;
     if (from.contiguous) {  // in the slot as in the file
       const uint64_t in_expert = part.offset - from.parts[0].offset;
       layer->part_start[p] = in_expert / kBlockAlign * kBlockAlign;
@@ -185,6 +187,22 @@ void ExpertMap::Extents(uint32_t expert, uint32_t slot, uint32_t source, std::by
     extent.bytes = RoundUp(extent.needed);
     extent.dest = dest - skew;
     extents->push_back(extent);
+  }
+}
+
+void ExpertMap::Arrange(uint32_t expert, uint32_t slot, uint32_t source, std::byte* arena) const {
+  if (source < copies_) return;
+  const Place& place = places_[expert];
+  const shm::LayerRecord& layer = layers_[place.layer];
+  std::vector<std::byte> plain;
+  for (uint32_t p = 0; p < layer.parts; ++p) {
+    if (layer.layout[p] == quant::WeightLayout::kGguf) continue;
+    const PartPlace& part = fallback_[place.layer].parts[p];
+    std::byte* const at =
+        arena + shm::TableView::PartOffset(layer, classes_[place.size_class], place.index, slot, p);
+    plain.assign(at, at + part.bytes);
+    quant::InterleaveRows(part.type, static_cast<int64_t>(part.bytes / part.row_bytes),
+                          part.row_bytes, plain.data(), at);
   }
 }
 

@@ -56,6 +56,9 @@ class ExpertMap {
   // What to read from `source` to have `expert` in `slot` of the arena that begins at `arena`.
   void Extents(uint32_t expert, uint32_t slot, uint32_t source, std::byte* arena,
                std::vector<Extent>* extents) const;
+  // After `expert` was read into `slot` from the model itself: brings its weights into the layout
+  // that the pack has them in.
+  void Arrange(uint32_t expert, uint32_t slot, uint32_t source, std::byte* arena) const;
   // False if the pack knows the expert's checksum and what lies in `slot` has another.
   bool ChecksumFits(uint32_t expert, uint32_t slot, const std::byte* arena) const;
   // All experts, in the order of their first part in the files.

@@ -36,10 +36,12 @@ class ExpertSources : public testing::Test {
   }
 
   // A pack of the model with the options' fingerprint.
-  std::string WritePack(const std::string& name) {
+  std::string WritePack(const std::string& name,
+                        quant::WeightLayout layout = quant::WeightLayout::kGguf) {
     pack::Fingerprint fingerprint;
     std::memcpy(fingerprint.data(), options_.fingerprint.data(), fingerprint.size());
     pack::PackHeader header = pack::LayOut(model_.geometry, fingerprint);
+    header.layers[0].parts[1].layout = layout;
     std::string content(header.file_bytes, '\0');
     for (pack::PackLayer& layer : header.layers) {
       for (uint32_t e = 0; e < layer.experts; ++e) {
@@ -214,6 +216,9 @@ TEST_F(ExpertSources, WhatDoesNotBelongTogetherIsRefusedAtTheStart) {
   options_.fingerprint[3] ^= 1;
   options_.packs = {good, other};
   EXPECT_THAT(MessageOf(options_), HasSubstr(other));
+  // These experts have no rows.
+  options_.packs = {WritePack("tag.pack", quant::WeightLayout::kRows8)};
+  EXPECT_THAT(MessageOf(options_), HasSubstr("layer 1 are interleaved"));
   std::filesystem::resize_file(good, std::filesystem::file_size(good) - 4096);
   options_.packs = {good};
   EXPECT_THAT(MessageOf(options_), HasSubstr("cut"));

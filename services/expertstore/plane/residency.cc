@@ -321,6 +321,9 @@ void Residency::FinishLoads() {
     const uint32_t expert = in_slot_[outcome.load];
     State& state = states_[expert];
     sources_.Ended(state.attempt);
+    if (outcome.status.ok()) {
+      map_.Arrange(expert, state.slot, state.attempt.source, memory_.arena());
+    }
     const bool wrong_bytes =
         outcome.status.ok() && !map_.ChecksumFits(expert, state.slot, memory_.arena());
     if (wrong_bytes) {
