@@ -97,7 +97,7 @@ struct Product256 {
       const __m256i scale = PairScales(words, g);
       for (int r = 0; r < kRows; ++r) {
         __m256i q = Bytes::Load(x[r].q + b * 256 + g * 32);
-        if constexpr (parts.kSigned) q = _mm256_sign_epi8(q, parts.Sign(g));
+        if constexpr (Parts::kSigned) q = _mm256_sign_epi8(q, parts.Sign(g));
         sum[r] = Isa::MulAdd16x256(_mm256_maddubs_epi16(size, q), scale, sum[r]);
       }
     }
@@ -109,7 +109,7 @@ struct Product256 {
         sum[r] = _mm256_sub_epi32(sum[r], _mm256_slli_epi32(sums, kBits));
       }
       if constexpr (requires { parts.Offsets(scales); }) {
-        sum[r] = _mm256_slli_epi32(sum[r], std::countr_zero(unsigned{parts.kTimes}));
+        sum[r] = _mm256_slli_epi32(sum[r], std::countr_zero(unsigned{Parts::kTimes}));
         sum[r] = _mm256_sub_epi32(sum[r], WeighSums(parts.Offsets(scales), x[r], b));
       }
       terms->dot[r][output] = sum[r];
