@@ -146,7 +146,8 @@ absl::Status FillDefaults(v1::Config& config) {
   if (gateway.expertstore().empty()) gateway.set_expertstore(expertstore.listen());
 
   STRATA_RETURN_IF_ERROR(CheckOneOf("gateway.splice", gateway.splice(), {"off", "safe", "fast"}));
-  STRATA_RETURN_IF_ERROR(CheckOneOf("compute.kv_type", compute.kv_type(), {"f16", "f32", "bf16", "q8_0"}));
+  STRATA_RETURN_IF_ERROR(
+      CheckOneOf("compute.kv_type", compute.kv_type(), {"f16", "f32", "bf16", "q8_0"}));
   STRATA_RETURN_IF_ERROR(
       CheckOneOf("compute.isa", compute.isa(),
                  {"auto", "scalar", "avx2", "avxvnni", "avx512", "avx512vbmi", "neon"}));

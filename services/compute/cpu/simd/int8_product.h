@@ -30,8 +30,8 @@
 namespace strata::compute {
 namespace {
 
-// Asks for the next `bytes` of a weight row. The empty statement keeps GCC 12 from taking a function
-// that only asks ahead for one without effect, calls of which it would leave out.
+// Asks for the next `bytes` of a weight row. The empty statement keeps GCC 12 from taking a
+// function that only asks ahead for one without effect, calls of which it would leave out.
 inline void Prefetch(const void* p, size_t bytes) {
   asm volatile("");
   for (size_t line = 0; line < bytes; line += 64) {
