@@ -129,6 +129,7 @@ absl::Status FillDefaults(v1::Config& config) {
   v1::ExpertStoreConfig& expertstore = *config.mutable_expertstore();
   if (expertstore.queue_depth() == 0) expertstore.set_queue_depth(32);
   if (expertstore.policy().empty()) expertstore.set_policy("auto");
+  if (expertstore.layout().empty()) expertstore.set_layout("auto");
   if (expertstore.slice_bytes() == 0) expertstore.set_slice_bytes(512u << 10);
 
   v1::KvStoreConfig& kvstore = *config.mutable_kvstore();
@@ -148,6 +149,8 @@ absl::Status FillDefaults(v1::Config& config) {
   STRATA_RETURN_IF_ERROR(CheckOneOf("gateway.splice", gateway.splice(), {"off", "safe", "fast"}));
   STRATA_RETURN_IF_ERROR(
       CheckOneOf("compute.kv_type", compute.kv_type(), {"f16", "f32", "bf16", "q8_0"}));
+  STRATA_RETURN_IF_ERROR(
+      CheckOneOf("expertstore.layout", expertstore.layout(), {"auto", "gguf", "rows8"}));
   STRATA_RETURN_IF_ERROR(
       CheckOneOf("compute.isa", compute.isa(),
                  {"auto", "scalar", "avx2", "avxvnni", "avx512", "avx512vbmi", "neon"}));

@@ -52,6 +52,14 @@ TEST(Config, WrongValueIsNamed) {
   EXPECT_NE(status.message().find("q3"), absl::string_view::npos) << status;
 }
 
+TEST(Config, LayoutOfExpertsIsOneOfThree) {
+  v1::Config config;
+  ASSERT_TRUE(FillDefaults(config).ok());
+  EXPECT_EQ(config.expertstore().layout(), "auto");
+  config.mutable_expertstore()->set_layout("rows4");
+  EXPECT_NE(FillDefaults(config).message().find("expertstore.layout"), absl::string_view::npos);
+}
+
 TEST(Config, ADeviceTierNeedsItsSize) {
   v1::Config config;
   v1::DeviceTierConfig& device = *config.mutable_compute()->mutable_device_tier();

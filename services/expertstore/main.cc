@@ -82,6 +82,21 @@ absl::StatusOr<std::vector<std::vector<std::string>>> OpenMirrors(
   return mirrors;
 }
 
+// Interleaved rows are for the kernels of x86-64 with AVX2, which compute on this machine: it maps
+// the arena. An accelerator's kernels read rows as in the file.
+SlotLayout LayoutFor(const v1::Config& config) {
+  const std::string& wanted = config.expertstore().layout();
+  if (wanted == "rows8") return SlotLayout::kInterleaved;
+#if defined(__x86_64__)
+  const std::string& isa = config.compute().isa();
+  if (wanted == "auto" && config.compute().device_tier().device() == "none" && isa != "scalar" &&
+      __builtin_cpu_supports("avx2")) {
+    return SlotLayout::kInterleavedIfAll;
+  }
+#endif
+  return SlotLayout::kAsRead;
+}
+
 DataPlaneOptions OptionsFrom(const v1::Config& config, const gguf::Model& file,
                              const gguf::ExpertGeometry& geometry, const std::string& profile_path,
                              RemoteProfile* remote) {
@@ -92,6 +107,7 @@ DataPlaneOptions OptionsFrom(const v1::Config& config, const gguf::Model& file,
   std::copy(hash.begin(), hash.end(), reinterpret_cast<std::byte*>(options.fingerprint.data()));
   options.experts_per_token = ExpertsPerToken(file.metadata());
   options.packs.assign(store.pack().begin(), store.pack().end());
+  options.layout = LayoutFor(config);
   options.arena_bytes = store.arena_bytes();
   options.policy = store.policy();
   options.queue_depth = store.queue_depth();

@@ -32,6 +32,15 @@ const std::string& ResidentAnswer() {
   return answer;
 }
 
+// Interleaved once when all fit, which is the default, or after every read, or not at all.
+TEST(LayoutOfExperts, ChangesNoAnswer) {
+  ASSERT_FALSE(ResidentAnswer().empty());
+  EXPECT_EQ(AnswerWith("compute { prompt_routing: \"full\" } expertstore { layout: \"gguf\" }"),
+            ResidentAnswer());
+  EXPECT_EQ(AnswerWith(std::string(kQuarter) + "expertstore { layout: \"rows8\" }"),
+            ResidentAnswer());
+}
+
 // By the layout of the weights in the pack: the kernels of all layouts give the same bits.
 class PackedExperts : public testing::TestWithParam<std::string> {
  protected:

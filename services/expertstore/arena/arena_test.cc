@@ -12,7 +12,9 @@
 #include <random>
 
 #include "common/base/memory_map.h"
+#include "common/quant/weight_layout.h"
 #include "common/shm/memfd.h"
+#include "common/shm/table.h"
 #include "services/expertstore/arena/slot_plan.h"
 
 namespace strata::expertstore {
@@ -92,6 +94,53 @@ TEST(SlotPlan, EveryExpertFitsEverySlotOfItsClass) {
       }
     }
   }
+}
+
+// Rows are interleaved where kernels gain by it and there are eight of them, nothing else is
+// touched.
+TEST(ExpertMap, ArrangesWhatWasReadAsTheSlotsHaveIt) {
+  gguf::ExpertGeometry geometry;
+  geometry.files = {"a"};
+  gguf::ExpertLayer layer;
+  layer.experts = 3;
+  uint64_t at = 96;  // no multiple of a block, so that parts lie askew in slots
+  const auto add = [&](TensorType type, uint64_t row_bytes, uint64_t rows) {
+    gguf::ExpertPart part;
+    part.type = type;
+    part.row_bytes = row_bytes;
+    part.bytes_per_expert = row_bytes * rows;
+    part.offset = at;
+    at += part.bytes_per_expert * layer.experts;
+    layer.parts.push_back(part);
+  };
+  add(TensorType::kQ4_K, 2 * 144, 24);
+  add(TensorType::kQ4_K, 144, 12);     // not a multiple of eight rows
+  add(TensorType::kQ8_0, 4 * 34, 16);  // does not gain
+  geometry.layers.push_back(layer);
+  const Places places = PlacesInModel(geometry);
+  SlotPlan plan = PlanSlots(places, 1 << 20, 1).value();
+  const SlotPlan as_read = plan;
+  InterleaveSlots(places, &plan);
+  using enum quant::WeightLayout;
+  EXPECT_EQ(plan.layers[0].layout[0], kRows8);
+  EXPECT_EQ(plan.layers[0].layout[1], kGguf);
+  EXPECT_EQ(plan.layers[0].layout[2], kGguf);
+
+  std::mt19937 random(3);
+  std::vector<std::byte> read(plan.bytes);
+  for (std::byte& b : read) b = static_cast<std::byte>(random());
+  std::vector<std::byte> scratch;
+  std::vector<std::byte> arena = read;
+  ExpertMap(*FindExpertFiles(geometry, {}, {}, {}), as_read)
+      .Arrange(1, 2, 0, arena.data(), &scratch);
+  EXPECT_EQ(arena, read);
+  ExpertMap(*FindExpertFiles(geometry, {}, {}, {}), plan).Arrange(1, 2, 0, arena.data(), &scratch);
+  const uint64_t start = shm::TableView::PartOffset(plan.layers[0], plan.classes[0], 1, 2, 0);
+  std::vector<std::byte> expected = read;
+  quant::InterleaveRows(TensorType::kQ4_K, 24, 2 * 144, read.data() + start,
+                        expected.data() + start);
+  EXPECT_EQ(arena, expected);
+  EXPECT_NE(arena, read);
 }
 
 TEST(SlotPlan, SharesASmallBudgetByBytes) {

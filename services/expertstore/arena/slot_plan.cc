@@ -1,6 +1,7 @@
 #include "services/expertstore/arena/slot_plan.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <span>
 #include <tuple>
@@ -133,6 +134,18 @@ absl::StatusOr<SlotPlan> PlanSlots(const Places& places, uint64_t bytes, uint32_
   return plan;
 }
 
+void InterleaveSlots(const Places& places, SlotPlan* plan) {
+  for (const LayerPlaces& from : places) {
+    shm::LayerRecord& layer = plan->layers[from.layer];
+    for (uint32_t p = 0; p < layer.parts; ++p) {
+      const PartPlace& part = from.parts[p];
+      const bool rows = part.row_bytes > 0 && part.bytes % part.row_bytes == 0 &&
+                        part.bytes / part.row_bytes % quant::kInterleavedRows == 0;
+      if (rows && quant::GainsFromRows8(part.type)) layer.layout[p] = quant::WeightLayout::kRows8;
+    }
+  }
+}
+
 ExpertMap::ExpertMap(const ExpertFiles& files, const SlotPlan& plan)
     : layers_(plan.layers),
       classes_(plan.classes),
@@ -190,19 +203,20 @@ void ExpertMap::Extents(uint32_t expert, uint32_t slot, uint32_t source, std::by
   }
 }
 
-void ExpertMap::Arrange(uint32_t expert, uint32_t slot, uint32_t source, std::byte* arena) const {
-  if (source < copies_) return;
+void ExpertMap::Arrange(uint32_t expert, uint32_t slot, uint32_t source, std::byte* arena,
+                        std::vector<std::byte>* scratch) const {
   const Place& place = places_[expert];
   const shm::LayerRecord& layer = layers_[place.layer];
-  std::vector<std::byte> plain;
+  const LayerPlaces& from = source < copies_ ? sources_[place.layer] : fallback_[place.layer];
   for (uint32_t p = 0; p < layer.parts; ++p) {
-    if (layer.layout[p] == quant::WeightLayout::kGguf) continue;
-    const PartPlace& part = fallback_[place.layer].parts[p];
+    const PartPlace& part = from.parts[p];
+    if (layer.layout[p] == part.layout) continue;
     std::byte* const at =
         arena + shm::TableView::PartOffset(layer, classes_[place.size_class], place.index, slot, p);
-    plain.assign(at, at + part.bytes);
+    scratch->resize(std::max<size_t>(scratch->size(), part.bytes));
+    std::memcpy(scratch->data(), at, part.bytes);
     quant::InterleaveRows(part.type, static_cast<int64_t>(part.bytes / part.row_bytes),
-                          part.row_bytes, plain.data(), at);
+                          part.row_bytes, scratch->data(), at);
   }
 }
 

@@ -34,6 +34,10 @@ inline absl::StatusOr<SlotPlan> PlanSlots(const gguf::ExpertGeometry& geometry, 
   return PlanSlots(PlacesInModel(geometry), bytes, min_slots);
 }
 
+// Lets the slots hold the layout rows8 wherever the kernels gain by it and the files have rows:
+// ExpertMap::Arrange then makes it of what is read.
+void InterleaveSlots(const Places& places, SlotPlan* plan);
+
 // Experts by number: where they are in the model and in the files they are read from.
 class ExpertMap {
  public:
@@ -56,9 +60,11 @@ class ExpertMap {
   // What to read from `source` to have `expert` in `slot` of the arena that begins at `arena`.
   void Extents(uint32_t expert, uint32_t slot, uint32_t source, std::byte* arena,
                std::vector<Extent>* extents) const;
-  // After `expert` was read into `slot` from the model itself: brings its weights into the layout
-  // that the pack has them in.
-  void Arrange(uint32_t expert, uint32_t slot, uint32_t source, std::byte* arena) const;
+  // After `expert` was read into `slot` from `source`: brings its weights into the layout of the
+  // slot, where the source has them as in the model. `scratch` is grown to the size of the largest
+  // part.
+  void Arrange(uint32_t expert, uint32_t slot, uint32_t source, std::byte* arena,
+               std::vector<std::byte>* scratch) const;
   // False if the pack knows the expert's checksum and what lies in `slot` has another.
   bool ChecksumFits(uint32_t expert, uint32_t slot, const std::byte* arena) const;
   // All experts, in the order of their first part in the files.

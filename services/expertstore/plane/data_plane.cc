@@ -69,6 +69,11 @@ absl::StatusOr<std::unique_ptr<DataPlane>> DataPlane::Create(DataPlaneOptions op
     STRATA_ASSIGN_OR_RETURN(plan,
                             PlanSlots(sources.places, arena.size(), options.experts_per_token));
   }
+  const bool all = plan.bytes >= plan.all_bytes;
+  if (options.packs.empty() && (options.layout == SlotLayout::kInterleaved ||
+                                (options.layout == SlotLayout::kInterleavedIfAll && all))) {
+    InterleaveSlots(sources.places, &plan);
+  }
   auto plane = std::unique_ptr<DataPlane>(new DataPlane(
       std::move(options), sources, std::move(plan), std::move(arena), std::move(files)));
   STRATA_RETURN_IF_ERROR(plane->Start(engine));

@@ -31,6 +31,13 @@
 
 namespace strata::expertstore {
 
+// How rows of experts lie in the arena (common/quant/weight_layout.h) if no pack says it.
+enum class SlotLayout {
+  kAsRead,
+  kInterleaved,       // arranged after every read
+  kInterleavedIfAll,  // only if the arena holds all experts, so that each is read once
+};
+
 struct DataPlaneOptions {
   gguf::ExpertGeometry geometry;
   // Copies of the model's files on other drives, or packs of it (then `mirrors` is not used).
@@ -38,6 +45,7 @@ struct DataPlaneOptions {
   std::vector<std::string> packs;
   shm::Fingerprint fingerprint{};
   uint32_t experts_per_token = 1;  // of one layer
+  SlotLayout layout = SlotLayout::kAsRead;
   uint64_t arena_bytes = 0;     // 0: all experts if they fit in 80 % of the free memory, else that
   std::string policy = "auto";  // policy::Make
   uint32_t queue_depth = 32;

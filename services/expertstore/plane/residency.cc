@@ -322,7 +322,7 @@ void Residency::FinishLoads() {
     State& state = states_[expert];
     sources_.Ended(state.attempt);
     if (outcome.status.ok()) {
-      map_.Arrange(expert, state.slot, state.attempt.source, memory_.arena());
+      map_.Arrange(expert, state.slot, state.attempt.source, memory_.arena(), &arranging_);
     }
     const bool wrong_bytes =
         outcome.status.ok() && !map_.ChecksumFits(expert, state.slot, memory_.arena());

@@ -179,6 +179,7 @@ class Residency {
   size_t background_next_ = 0;
   std::vector<Extent> extents_;               // scratch
   std::vector<ReadQueue::Outcome> outcomes_;  // scratch
+  std::vector<std::byte> arranging_;          // scratch
   ResidencyCounts counts_;
 };
 
