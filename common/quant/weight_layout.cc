@@ -36,6 +36,18 @@ void ForPieces(TensorType type, size_t row_bytes, Fn fn) {
   }
 }
 
+// The same for a matrix of rows.
+template <typename Fn>
+void ForPiecesOfRows(TensorType type, int64_t rows, size_t row_bytes, Fn fn) {
+  assert(rows % kInterleavedRows == 0);
+  for (size_t begin = 0; begin < static_cast<size_t>(rows) * row_bytes;
+       begin += kInterleavedRows * row_bytes) {
+    ForPieces(type, row_bytes, [&](size_t plain, size_t interleaved, size_t size) {
+      fn(begin + plain, begin + interleaved, size);
+    });
+  }
+}
+
 void Copy(std::byte* to, const std::byte* from, size_t size) {
   if (size == 4) {  // a constant makes it one instruction
     std::memcpy(to, from, 4);
@@ -72,26 +84,16 @@ bool GainsFromRows8(TensorType type) {
 
 void InterleaveRows(TensorType type, int64_t rows, size_t row_bytes, const std::byte* from,
                     std::byte* to) {
-  assert(rows % kInterleavedRows == 0);
-  for (int64_t row = 0; row < rows; row += kInterleavedRows) {
-    ForPieces(type, row_bytes, [&](size_t plain, size_t interleaved, size_t size) {
-      Copy(to + interleaved, from + plain, size);
-    });
-    from += kInterleavedRows * row_bytes;
-    to += kInterleavedRows * row_bytes;
-  }
+  ForPiecesOfRows(type, rows, row_bytes, [&](size_t plain, size_t interleaved, size_t size) {
+    Copy(to + interleaved, from + plain, size);
+  });
 }
 
 void DeinterleaveRows(TensorType type, int64_t rows, size_t row_bytes, const std::byte* from,
                       std::byte* to) {
-  assert(rows % kInterleavedRows == 0);
-  for (int64_t row = 0; row < rows; row += kInterleavedRows) {
-    ForPieces(type, row_bytes, [&](size_t plain, size_t interleaved, size_t size) {
-      Copy(to + plain, from + interleaved, size);
-    });
-    from += kInterleavedRows * row_bytes;
-    to += kInterleavedRows * row_bytes;
-  }
+  ForPiecesOfRows(type, rows, row_bytes, [&](size_t plain, size_t interleaved, size_t size) {
+    Copy(to + plain, from + interleaved, size);
+  });
 }
 
 void ExtractRow(TensorType type, int64_t row, size_t row_bytes, const std::byte* matrix,

@@ -128,16 +128,19 @@ struct Rows8Q3K : TwoBitParts {
 };
 
 // Groups of 32, two of which share eight words: a part.
+template <typename PlainFormat>
 struct NibbleParts {
+  using Plain = PlainFormat;
+  using Block = typename Plain::Block;
   static constexpr int kParts = 4;
   static constexpr int kSlots = 2;
   static constexpr bool kOddTimes4 = false;
   static constexpr bool kSignedScales = false;
   static constexpr int First(int part, int slot) { return part * 64 + slot * 32; }
   // Eight 6-bit scales and minima of Q4_K and Q5_K.
-  template <typename Isa, typename Block>
-  static void UnpackScales(const Rows8Block<Isa, Block>& b, typename Isa::I* scales,
-                           typename Isa::I* mins) {
+  template <typename Isa>
+  static void Scales(const Rows8Block<Isa, Block>& b, typename Isa::I* scales,
+                     typename Isa::I* mins) {
     using W = Words<Isa>;
     const auto first = b.Word(offsetof(Block, scales));
     const auto second = b.Word(offsetof(Block, scales) + 4);
@@ -147,22 +150,15 @@ struct NibbleParts {
     mins[0] = W::And(second, 63);
     mins[1] = Isa::Or(W::template Field<-4>(third, 15), W::template Field<-2>(second, 0x30));
   }
-};
-
-struct Rows8Q4K : NibbleParts {
-  using Plain = FormatQ4K;
-  using Block = Plain::Block;
-  static constexpr int kLargest = 15;
-  static constexpr int kHeadroom = 8;
-  template <typename Isa>
-  static void Scales(const Rows8Block<Isa, Block>& b, typename Isa::I* scales,
-                     typename Isa::I* mins) {
-    UnpackScales<Isa>(b, scales, mins);
-  }
   template <typename Isa>
   static void D(const Rows8Block<Isa, Block>& b, typename Isa::F* d, typename Isa::F* dmin) {
     b.HalfPair(offsetof(Block, d), d, dmin);
   }
+};
+
+struct Rows8Q4K : NibbleParts<FormatQ4K> {
+  static constexpr int kLargest = 15;
+  static constexpr int kHeadroom = 8;
   template <typename Isa, typename Fn>
   static void Codes(const Rows8Block<Isa, Block>& b, int part, Fn fn) {
 #pragma GCC unroll 8
@@ -174,20 +170,9 @@ struct Rows8Q4K : NibbleParts {
   }
 };
 
-struct Rows8Q5K : NibbleParts {
-  using Plain = FormatQ5K;
-  using Block = Plain::Block;
+struct Rows8Q5K : NibbleParts<FormatQ5K> {
   static constexpr int kLargest = 31;
   static constexpr int kHeadroom = 4;
-  template <typename Isa>
-  static void Scales(const Rows8Block<Isa, Block>& b, typename Isa::I* scales,
-                     typename Isa::I* mins) {
-    UnpackScales<Isa>(b, scales, mins);
-  }
-  template <typename Isa>
-  static void D(const Rows8Block<Isa, Block>& b, typename Isa::F* d, typename Isa::F* dmin) {
-    b.HalfPair(offsetof(Block, d), d, dmin);
-  }
   template <typename Isa, typename Fn>
   static void Codes(const Rows8Block<Isa, Block>& b, int part, Fn fn) {
     using W = Words<Isa>;
