@@ -7,6 +7,12 @@
 namespace strata::compute {
 namespace {
 
+// A format that decodes and multiplies the blocks of four weight rows at a time, whole.
+template <typename Format>
+inline constexpr bool kWholeBlocks = requires {
+  &Format::DecodeBlocks;
+};
+
 // The interface of Format::Parts (codebook.h) for a format without, whose vectors of codes are read
 // one after the other.
 template <typename Format>

@@ -15,7 +15,7 @@ namespace {
 struct FormatIQ2XXS : CodebookFormat {
   using Block = quant::BlockIQ2_XXS;
   static constexpr int kGroup = 32;
-  static constexpr int kHeadroom = 2;  // codes reach 43
+  static constexpr int kLargest = 43;
   static __m256 D(const std::byte* const* blocks) { return Codebook::HalvesTimes(blocks, 0.125f); }
   static __m128i Scales(const Block& b) {  // every second word ends in a scale
     return Codebook::TopScales(OddWords(b.qs));
@@ -44,7 +44,7 @@ struct FormatIQ2XXS : CodebookFormat {
 struct FormatIQ2XS : CodebookFormat {
   using Block = quant::BlockIQ2_XS;
   static constexpr int kGroup = 16;
-  static constexpr int kHeadroom = 2;
+  static constexpr int kLargest = 43;
   static __m256 D(const std::byte* const* blocks) { return Codebook::HalvesTimes(blocks, 0.125f); }
   static __m128i Scales(const Block& b) {
     return Codebook::OddScales(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(b.scales)));
@@ -70,7 +70,7 @@ struct FormatIQ2XS : CodebookFormat {
 struct FormatIQ2S : CodebookFormat {
   using Block = quant::BlockIQ2_S;
   static constexpr int kGroup = 16;
-  static constexpr int kHeadroom = 2;
+  static constexpr int kLargest = 43;
   static __m256 D(const std::byte* const* blocks) { return Codebook::HalvesTimes(blocks, 0.125f); }
   static __m128i Scales(const Block& b) {
     return Codebook::OddScales(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(b.scales)));
@@ -98,7 +98,7 @@ struct FormatIQ2S : CodebookFormat {
 struct FormatIQ3XXS : CodebookFormat {
   using Block = quant::BlockIQ3_XXS;
   static constexpr int kGroup = 32;
-  static constexpr int kHeadroom = 2;  // codes reach 62
+  static constexpr int kLargest = 62;
   static __m256 D(const std::byte* const* blocks) { return Codebook::HalvesTimes(blocks, 0.25f); }
   static __m128i Scales(const Block& b) { return Codebook::TopScales(Bytes::Load(b.qs + 64)); }
   struct Parts : SignedParts<Parts> {
@@ -117,7 +117,7 @@ struct FormatIQ3XXS : CodebookFormat {
 struct FormatIQ3S : CodebookFormat {
   using Block = quant::BlockIQ3_S;
   static constexpr int kGroup = 32;
-  static constexpr int kHeadroom = 8;  // codes reach 15
+  static constexpr int kLargest = 15;
   static __m256 D(const std::byte* const* blocks) { return Bytes::Halves(blocks, 0); }
   static __m128i Scales(const Block& b) {
     return Codebook::OddScales(_mm_cvtsi32_si128(static_cast<int>(Bytes::Load4(b.scales))));

@@ -365,6 +365,7 @@ struct WholeFormat {
   static constexpr int kGroup = Whole::Format::kGroup;
   static constexpr int kOffset = 0;  // of the decoded codes
   static constexpr bool kSigned = true;
+  static constexpr int kLargest = Whole::Format::kLargest;
   static constexpr bool kMins = false;
   static __m256 D(const std::byte* const* blocks) { return Whole::Format::D(blocks); }
   static __m128i Scales(const Block& b) { return Whole::Format::Scales(b); }

@@ -11,10 +11,11 @@ namespace strata::compute {
 namespace {
 
 struct Int8Avx2 {
-  static constexpr int kLanes = 8;        // outputs of a panel
-  static constexpr int kPanelRows = 4;    // activation rows that share a load of the panel
-  static constexpr int kFewRows = 3;      // up to here, row by row beats panels
-  static constexpr bool kHasDot = false;  // no u8 x s8 -> s32 instruction
+  static constexpr int kLanes = 8;
+  static constexpr int kPanelVectors = 2;  // of outputs of a panel, which share an activation
+  static constexpr int kPanelRows = 4;     // activation rows that share a load of the panel
+  static constexpr int kFewRows = 3;       // up to here, row by row beats panels
+  static constexpr bool kHasDot = false;   // no u8 x s8 -> s32 instruction
   static constexpr int kDotBias = 0;
   using I = __m256i;
   using F = __m256;

@@ -13,6 +13,7 @@ namespace {
 
 struct Int8Avx512 {
   static constexpr int kLanes = 16;
+  static constexpr int kPanelVectors = 1;
   static constexpr int kPanelRows = 8;
   static constexpr int kFewRows = 3;
   static constexpr bool kHasDot = true;

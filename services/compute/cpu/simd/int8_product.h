@@ -13,9 +13,9 @@
 // because memory is the limit when one stream decodes; only then are the terms of eight outputs
 // turned into lanes. Blocks of 16 bytes are turned into lanes at once (lane_product.h).
 //
-// Panels: kLanes outputs side by side, one a lane. A block of the weights is decoded to bytes in
-// the order [inputs / 4][output][4], and then used for every row: the activation's four bytes are
-// broadcast. For prompts, where arithmetic is the limit.
+// Panels (panel256.h): one or two vectors of outputs side by side, one a lane. A block of the
+// weights is decoded to bytes in the order [inputs / 4][output][4], and then used for every row: the
+// activation's four bytes are broadcast. For prompts, where arithmetic is the limit.
 #pragma once
 
 #include <cstddef>
@@ -141,7 +141,7 @@ class PanelReadAhead {
 template <int kRows, typename Fn>
 void ForRowPieces(int rows, int first, Fn fn) {
   for (; first + kRows <= rows; first += kRows) fn.template operator()<kRows>(first);
-  if constexpr (kRows > 1) ForRowPieces<kRows / 2>(rows, first, fn);
+  if constexpr (kRows > 1) ForRowPieces<(kRows + 1) / 2>(rows, first, fn);
 }
 
 // The pair sums of 32 codes and 32 activations, in sixteen 16-bit lanes. `size` is |codes|.

@@ -18,7 +18,7 @@ template <typename Isa, typename V>
 size_t ProductScratch(int64_t inputs) {
   const size_t decoded = FloatProduct<V>::ScratchBytes(inputs);
   // The largest panel: 256 weights with groups of 16, scales and minima.
-  const size_t panel = sizeof(typename Product256<Isa, FormatQ2K>::Panel);
+  const size_t panel = sizeof(Panel256<Isa, FormatQ2K>);
   return decoded > panel ? decoded : panel;
 }
 

@@ -20,7 +20,7 @@ namespace {
 struct FormatIQ1S : CodebookFormat {
   using Block = quant::BlockIQ1_S;
   static constexpr int kGroup = 32;
-  static constexpr int kHeadroom = 8;  // codes reach 9
+  static constexpr int kLargest = 9;
   static __m256 D(const std::byte* const* blocks) { return Codebook::HalvesTimes(blocks, 0.125f); }
   static __m128i Scales(const Block& b) {
     const __m128i s = _mm_and_si128(_mm_srli_epi16(Bytes::Load16(b.qh), 12), _mm_set1_epi16(7));
@@ -75,7 +75,7 @@ struct FormatIQ1S : CodebookFormat {
 struct FormatIQ1M : CodebookFormat {
   using Block = quant::BlockIQ1_M;
   static constexpr int kGroup = 16;
-  static constexpr int kHeadroom = 4;
+  static constexpr int kLargest = 9;
   // The scale's sixteen bits are the top nibbles of the four words of `scales`.
   static __m256 D(const std::byte* const* blocks) {
     uint16_t half[8];

@@ -11,16 +11,12 @@
 #include "services/compute/cpu/simd/block_parts.h"
 #include "services/compute/cpu/simd/int8_product.h"
 #include "services/compute/cpu/simd/lanes8.h"
+#include "services/compute/cpu/simd/panel256.h"
 #include "services/compute/cpu/simd/weight_formats.h"
 
 namespace strata::compute {
 namespace {
 
-// A format that decodes and multiplies the blocks of four weight rows at a time, whole.
-template <typename Format>
-inline constexpr bool kWholeBlocks = requires {
-  &Format::DecodeBlocks;
-};
 // A format that multiplies a block with activations in an order of its own.
 template <typename Format>
 inline constexpr bool kWideDots = requires {
@@ -35,13 +31,6 @@ struct Product256 {
   using Parts = typename PartsOf<Format>::Type;
   // Blocks of a row that are taken apart before they are multiplied.
   static constexpr int kBatch = Parts::kBatch;
-  static constexpr int kLanes = Isa::kLanes;
-  static constexpr int kGroups = 256 / Format::kGroup;
-  static constexpr int kSteps = Format::kGroup / 4;  // panel vectors of a group
-  // With a dot instruction codes are stored plus kDotBias (128, or 0 if the instruction takes
-  // signed factors) where they can be negative; its undoing is a term of the activations alone
-  // ("shift").
-  static constexpr bool kShifted = Format::kSigned || Format::kOffset != 0;
 
   // ---- FewRows ----
 
@@ -224,171 +213,6 @@ struct Product256 {
     }
   }
 
-  // ---- Panels ----
-
-  struct Panel {
-    alignas(64) uint8_t codes[64][kLanes][4];
-    // With a dot instruction the scale; else the scale in both 16-bit halves.
-    alignas(64) int32_t scales[kGroups][kLanes];
-    alignas(64) int32_t scale_pairs[kGroups / 2][kLanes];  // of groups 2g (low) and 2g + 1
-    alignas(64) int32_t min_pairs[kGroups / 2][kLanes];
-    alignas(64) float d[kLanes];
-    alignas(64) float dmin[kLanes];
-  };
-
-  // Eight bytes of eight rows to `to`[8][kLanes] as 32-bit lanes.
-  static void Spread(const __m128i* bytes, __m256i* to) {
-    for (int r = 0; r < 8; ++r) to[r] = _mm256_cvtepi8_epi32(bytes[r]);
-    Lanes8::Transpose(to);
-  }
-  static __m256i Pair(__m256i low, __m256i high) {
-    return _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa);
-  }
-
-  static void DecodeEight(const EightRows& rows, int64_t b, int lane, Panel* panel) {
-    __m128i scales[8];
-    __m128i mins[8];
-    const std::byte* at[8];
-    for (int r = 0; r < 8; ++r) {
-      const Block& block = rows.template At<Block>(r, b);
-      at[r] = reinterpret_cast<const std::byte*>(&block);
-      scales[r] = Format::Scales(block);
-      if constexpr (Format::kMins) mins[r] = Format::Mins(block);
-    }
-    _mm256_store_ps(panel->d + lane, Format::D(at));
-    if constexpr (Format::kMins) {
-      _mm256_store_ps(panel->dmin + lane, Format::Dmin(at));
-    }
-    for (int half = 0; half < kGroups / 8; ++half) {
-      __m256i s[8];
-      __m256i m[8];
-      Spread(scales, s);
-      if constexpr (Format::kMins) Spread(mins, m);
-      for (int g = 0; g < 8; ++g) {
-        Isa256Store(&panel->scales[half * 8 + g][lane], Isa::kHasDot ? s[g] : Pair(s[g], s[g]));
-        if (g % 2 != 0) continue;
-        if constexpr (Format::kOffset != 0 && !Isa::kHasDot) {
-          Isa256Store(&panel->scale_pairs[half * 4 + g / 2][lane], Pair(s[g], s[g + 1]));
-        }
-        if constexpr (Format::kMins) {
-          Isa256Store(&panel->min_pairs[half * 4 + g / 2][lane], Pair(m[g], m[g + 1]));
-        }
-      }
-      for (int r = 0; r < 8; ++r) {
-        scales[r] = _mm_srli_si128(scales[r], 8);
-        if constexpr (Format::kMins) mins[r] = _mm_srli_si128(mins[r], 8);
-      }
-    }
-    const auto spread = [panel, lane](auto codes) {
-#pragma GCC unroll 8
-      for (int g = 0; g < 8; ++g) {
-        __m256i v[8];
-        for (int r = 0; r < 8; ++r) v[r] = codes(r, g);
-        Lanes8::Transpose(v);
-        for (int i = 0; i < 8; ++i) {
-          if constexpr (Isa::kHasDot && kShifted) {
-            v[i] = _mm256_add_epi8(
-                v[i], _mm256_set1_epi8(static_cast<char>(Isa::kDotBias - Format::kOffset)));
-          }
-          Isa256Store(&panel->codes[g * 8 + i][lane], v[i]);
-        }
-      }
-    };
-    if constexpr (kWholeBlocks<Format>) {
-      alignas(64) int8_t decoded[8][256];
-      for (int r = 0; r < 8; r += 4) {
-        const Block* four[4];
-        for (int p = 0; p < 4; ++p) four[p] = &rows.template At<Block>(r + p, b);
-        Format::DecodeBlocks(four, decoded + r);
-      }
-      spread([&decoded](int r, int g) { return Bytes::Load(decoded[r] + g * 32); });
-    } else {
-      Parts parts[8];
-      for (int r = 0; r < 8; ++r) parts[r].Load(rows.template At<Block>(r, b));
-      spread([&parts](int r, int g) { return parts[r].Codes(g); });
-    }
-  }
-  static void Isa256Store(void* p, __m256i x) { _mm256_store_si256(static_cast<__m256i*>(p), x); }
-
-  // Adds block b of kRows activation rows times the panel to `out`.
-  template <int kRows>
-  static void Multiply(const Panel& panel, const Int8Row256* x, int64_t b, float* out,
-                       int64_t out_stride) {
-    I sum[kRows];
-    const int8_t* q[kRows];
-    for (int r = 0; r < kRows; ++r) {
-      sum[r] = Isa::Zero();
-      q[r] = x[r].q + b * 256;
-    }
-    for (int g = 0; g < kGroups; ++g) {
-      const I scale = Isa::Load(panel.scales[g]);
-      if constexpr (Isa::kHasDot) {
-        I dot[kRows];
-        for (int r = 0; r < kRows; ++r) {
-          if constexpr (kShifted && Isa::kDotBias != 0) {
-            const int32_t* shift = Format::kGroup == 32 ? x[r].shift32 : x[r].shift16;
-            dot[r] = Isa::Broadcast(shift + b * kGroups + g);
-          } else {
-            dot[r] = Isa::Zero();
-          }
-        }
-#pragma GCC unroll 8
-        for (int i = 0; i < kSteps; ++i) {
-          const I w = Isa::Load(panel.codes[g * kSteps + i]);
-          for (int r = 0; r < kRows; ++r) {
-            dot[r] = Isa::Dot(dot[r], w, Isa::Broadcast(q[r] + (g * kSteps + i) * 4));
-          }
-        }
-        for (int r = 0; r < kRows; ++r) sum[r] = Isa::Add(sum[r], Isa::Mul(dot[r], scale));
-      } else {
-        constexpr int kChain = Format::kHeadroom < kSteps ? Format::kHeadroom : kSteps;
-        static_assert(kSteps % kChain == 0);
-        for (int i = 0; i < kSteps; i += kChain) {
-          I pairs[kRows];
-          for (int r = 0; r < kRows; ++r) pairs[r] = Isa::Zero();
-#pragma GCC unroll 8
-          for (int j = 0; j < kChain; ++j) {
-            const I w = Isa::Load(panel.codes[g * kSteps + i + j]);
-            const I size = Format::kSigned ? Isa::Abs8(w) : w;
-            for (int r = 0; r < kRows; ++r) {
-              I a = Isa::Broadcast(q[r] + (g * kSteps + i + j) * 4);
-              if constexpr (Format::kSigned) a = Isa::Sign8(a, w);
-              const I pair = Isa::PairDot(size, a);
-              pairs[r] = j == 0 ? pair : Isa::Add16(pairs[r], pair);
-            }
-          }
-          for (int r = 0; r < kRows; ++r) sum[r] = Isa::MulAdd16(pairs[r], scale, sum[r]);
-        }
-      }
-    }
-    if constexpr (Format::kOffset != 0 && !Isa::kHasDot) {
-      for (int r = 0; r < kRows; ++r) {
-        I offset = Isa::Zero();
-        for (int g = 0; g < kGroups / 2; ++g) {
-          offset = Isa::MulAdd16(Isa::Load(panel.scale_pairs[g]),
-                                 Isa::Broadcast(x[r].sum16 + b * 16 + g * 2), offset);
-        }
-        sum[r] = Isa::Add(sum[r], Isa::Mul(offset, Isa::Set1(-Format::kOffset)));
-      }
-    }
-    const F d = Isa::LoadF(panel.d);
-    for (int r = 0; r < kRows; ++r) {
-      const F dx = Isa::Set1F(x[r].d[b]);
-      float* y = out + r * out_stride;
-      F value = Isa::MulAddF(Isa::MulF(d, dx), Isa::ToFloat(sum[r]), Isa::LoadF(y));
-      if constexpr (Format::kMins) {
-        const int16_t* sums = Format::kGroup == 32 ? x[r].sum32 : x[r].sum16;
-        I min = Isa::Zero();
-        for (int g = 0; g < kGroups / 2; ++g) {
-          min = Isa::MulAdd16(Isa::Load(panel.min_pairs[g]),
-                              Isa::Broadcast(sums + b * kGroups + g * 2), min);
-        }
-        value = Isa::NegMulAddF(Isa::MulF(Isa::LoadF(panel.dmin), dx), Isa::ToFloat(min), value);
-      }
-      Isa::StoreF(y, value);
-    }
-  }
-
   // ---- tiles ----
 
   static void Run(const ProductTile& tile) {
@@ -410,20 +234,22 @@ struct Product256 {
     RunFewRows<Product256<Isa, Format>, EightRows, 8>(tile);
   }
   static void RunMany(const ProductTile& tile) {
+    using Panel = Panel256<Isa, Format>;
     auto* panel = reinterpret_cast<Panel*>(tile.scratch);
     const TileRows<Int8Row256> x(tile);
-    PanelReadAhead ahead(tile, kLanes, sizeof(Block));
-    for (int o = 0; o < tile.outputs; o += kLanes) {
-      ClearOutputs<kLanes>(tile, o);
+    PanelReadAhead ahead(tile, Panel::kOutputs, sizeof(Block));
+    for (int o = 0; o < tile.outputs; o += Panel::kOutputs) {
+      ClearOutputs<Panel::kOutputs>(tile, o);
       for (int64_t b = 0; b < tile.inputs / 256; ++b) {
-        for (int lane = 0; lane < kLanes; lane += 8) {
-          DecodeEight(EightRows(tile, o + lane), b, lane, panel);
+        for (int lane = 0; lane < Panel::kOutputs; lane += 8) {
+          panel->DecodeEight(EightRows(tile, o + lane), b, lane);
         }
+        panel->Finish();
         ahead.Begin(tile.weights + o * tile.weight_row_bytes, b * sizeof(Block));
-        ForRowPieces<Isa::kPanelRows>(tile.row_count, 0, [&]<int kRows>(int r) {
-          ahead(r, kRows, tile.row_count);
-          Multiply<kRows>(*panel, x.row + r, b, tile.out + r * tile.out_stride + o,
-                          tile.out_stride);
+        ForRowPieces<Panel::kRows>(tile.row_count, 0, [&]<int kCount>(int r) {
+          ahead(r, kCount, tile.row_count);
+          panel->template Multiply<kCount>(x.row + r, b, tile.out + r * tile.out_stride + o,
+                                           tile.out_stride);
         });
       }
     }

@@ -1,5 +1,5 @@
 // Products of weights in blocks of 256 whose rows lie interleaved by eight (rows8_formats.h). The
-// results are, bit for bit, those of product256.h, which says what is computed and has the panels.
+// results are, bit for bit, those of product256.h; panels of them are panel256.h's.
 #pragma once
 
 #include <bit>
@@ -9,7 +9,7 @@
 #include "services/compute/cpu/activations.h"
 #include "services/compute/cpu/kernels.h"
 #include "services/compute/cpu/simd/int8_product.h"
-#include "services/compute/cpu/simd/product256.h"
+#include "services/compute/cpu/simd/panel256.h"
 #include "services/compute/cpu/simd/rows8_formats.h"
 
 namespace strata::compute {
@@ -21,7 +21,7 @@ struct Rows8Product {
   using Block = typename Format::Block;
   using I = typename Isa::I;
   using F = typename Isa::F;
-  using Panel = typename Product256<Isa, Plain>::Panel;
+  using Panel = Panel256<Isa, Plain>;
   static constexpr int kLanes = Isa::kLanes;
   static constexpr int kGroups = 256 / Plain::kGroup;
   static constexpr int kSteps = Plain::kGroup / 4;
@@ -186,31 +186,30 @@ struct Rows8Product {
 
   // ---- panels ----
 
-  static void Decode(const Rows8Block<Isa, Block>& block, Panel* panel) {
+  // The rows of vector v.
+  static void Decode(const Rows8Block<Isa, Block>& block, int v, Panel* panel) {
+    const int lane = v * kLanes;
     I scales[kGroups / 4];
     I mins[kGroups / 4];
     Format::template Scales<Isa>(block, scales, mins);
-    const auto store = [](void* to, I x) { *static_cast<I*>(to) = x; };
+    const auto store = [lane](int32_t* to, I x) { *reinterpret_cast<I*>(to + lane) = x; };
     for (int g = 0; g < kGroups; ++g) store(panel->scales[g], Scale(scales, g));
     for (int g = 0; g < kGroups / 2; ++g) {
-      if constexpr (Plain::kOffset != 0 && !Isa::kHasDot) {
-        store(panel->scale_pairs[g], Pair<Format::kSignedScales>(scales, 2 * g));
+      if constexpr (Panel::kExcess != 0) {
+        panel->PutExcess(g, lane, Pair<Format::kSignedScales>(scales, 2 * g));
       }
       if constexpr (Plain::kMins) store(panel->min_pairs[g], Pair<false>(mins, 2 * g));
     }
     F d;
     F dmin = Isa::Set1F(0);
     Format::template D<Isa>(block, &d, &dmin);
-    Isa::StoreF(panel->d, d);
-    Isa::StoreF(panel->dmin, dmin);
+    Isa::StoreF(panel->d + lane, d);
+    Isa::StoreF(panel->dmin + lane, dmin);
 #pragma GCC unroll 8
     for (int part = 0; part < Format::kParts; ++part) {
       Format::template Codes<Isa>(block, part, [&](int slot, int step, I w) {
         if (Format::kOddTimes4 && slot % 2 != 0) w = Isa::template ShiftRight16<2>(w);
-        if constexpr (Isa::kHasDot && (Plain::kSigned || Plain::kOffset != 0)) {
-          w = Isa::Add8(w, Words<Isa>::Byte(Isa::kDotBias - Plain::kOffset));
-        }
-        store(panel->codes[Format::First(part, slot) / 4 + step], w);
+        panel->Put(Format::First(part, slot) / 4 + step, v, w);
       });
     }
   }
@@ -223,17 +222,21 @@ struct Rows8Product {
   static void RunMany(const ProductTile& tile) {
     auto* panel = reinterpret_cast<Panel*>(tile.scratch);
     const TileRows<Int8Row256> x(tile);
-    PanelReadAhead ahead(tile, kLanes, sizeof(Block), /*interleaved=*/true);
-    for (int o = 0; o < tile.outputs; o += kLanes) {
-      const InterleavedRows<Isa> rows(tile, o);
-      ClearOutputs<kLanes>(tile, o);
+    PanelReadAhead ahead(tile, Panel::kOutputs, sizeof(Block), /*interleaved=*/true);
+    for (int o = 0; o < tile.outputs; o += Panel::kOutputs) {
+      ClearOutputs<Panel::kOutputs>(tile, o);
       for (int64_t b = 0; b < tile.inputs / 256; ++b) {
-        Decode(rows.template At<Block>(b), panel);
+        for (int v = 0; v < Panel::kVectors; ++v) {
+          const int first = o + v * kLanes;
+          const InterleavedRows<Isa> rows(tile, first < tile.outputs ? first : o);
+          Decode(rows.template At<Block>(b), v, panel);
+        }
+        panel->Finish();
         ahead.Begin(tile.weights + o * tile.weight_row_bytes, b * sizeof(Block));
-        ForRowPieces<Isa::kPanelRows>(tile.row_count, 0, [&]<int kRows>(int r) {
-          ahead(r, kRows, tile.row_count);
-          Product256<Isa, Plain>::template Multiply<kRows>(
-              *panel, x.row + r, b, tile.out + r * tile.out_stride + o, tile.out_stride);
+        ForRowPieces<Panel::kRows>(tile.row_count, 0, [&]<int kCount>(int r) {
+          ahead(r, kCount, tile.row_count);
+          panel->template Multiply<kCount>(x.row + r, b, tile.out + r * tile.out_stride + o,
+                                           tile.out_stride);
         });
       }
     }

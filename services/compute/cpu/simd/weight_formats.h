@@ -6,7 +6,7 @@
 //   unsigned formats: Codes() are bytes below 128 and c = code - kOffset;
 //   signed formats:   Codes() are c itself.
 // kHeadroom is how many (code x activation) pair sums fit into 16 bits: 32767 / (2 * 127 *
-// largest).
+// largest). Signed formats of 256 say instead how large |c| gets (kLargest).
 //
 // Everything lies in an unnamed namespace: translation units for different processors include this
 // header, and the linker must not take one's code for the other.
@@ -184,7 +184,7 @@ struct FormatIQ4XS {
   static constexpr int kOffset = 0;
   static constexpr bool kSigned = true;
   static constexpr bool kMins = false;
-  static constexpr int kHeadroom = 1;
+  static constexpr int kLargest = 127;
   static __m256 D(const std::byte* const* blocks) { return Bytes::Halves(blocks, 0); }
   static __m128i Scales(const Block& b) {
     const __m128i bytes = _mm_cvtsi32_si128(static_cast<int>(Bytes::Load4(b.scales_l)));
@@ -211,7 +211,7 @@ struct FormatTQ20 {
   static constexpr int kOffset = 0;
   static constexpr bool kSigned = true;
   static constexpr bool kMins = false;
-  static constexpr int kHeadroom = 8;
+  static constexpr int kLargest = 1;
   static __m256 D(const std::byte* const* blocks) { return Bytes::Halves(blocks, 64); }
   static __m128i Scales(const Block& /*block*/) { return _mm_set1_epi8(1); }
   static __m256i Codes(const Block& b, int g) {
