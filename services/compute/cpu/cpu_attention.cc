@@ -13,8 +13,9 @@
 namespace strata::compute {
 namespace {
 
-// Query rows of one tile: they share the gathering of K and V.
-constexpr int kQueryRows = 8;
+// Queries (heads of rows) of one tile, at most: they share the gathering of K and V, and their sums
+// have to fit the second-level cache.
+constexpr int kTileQueries = 128;
 
 // Rotates the pairs (a[i], b[i]) by the angles of one row of a rope table.
 void Rotate(float* a, float* b, int64_t step, int64_t pairs, const float* cos_sin) {
@@ -158,6 +159,7 @@ void CpuBackend::Attention(const Tensor& q, const AttentionRows& rows, const KvP
   scratch_.Reset();
   const int heads = static_cast<int>(q.cols / pool.head_dim);
   const int group = heads / pool.kv_heads;
+  const int tile_rows = std::max(1, kTileQueries / group);
   const size_t head_bytes = *RowBytes(pool.k.type, static_cast<uint64_t>(pool.head_dim));
 
   // Runs of rows of one sequence, cut into tiles.
@@ -165,21 +167,21 @@ void CpuBackend::Attention(const Tensor& q, const AttentionRows& rows, const KvP
   int64_t tiles = 0;
   for (int64_t r = 0; r < q.rows; ++r) {
     if (r == 0 || rows.sequence[r] != rows.sequence[r - 1] ||
-        r - tile_begin[tiles - 1] == kQueryRows) {
+        r - tile_begin[tiles - 1] == tile_rows) {
       tile_begin[tiles++] = static_cast<int32_t>(r);
     }
   }
   tile_begin[tiles] = static_cast<int32_t>(q.rows);
   const PerWorker kernel_scratch =
-      TakePerWorker(kernels_.attention_scratch(pool.head_dim, kQueryRows * group));
+      TakePerWorker(kernels_.attention_scratch(pool.head_dim, tile_rows * group));
 
   pool_.ParallelFor(tiles * pool.kv_heads, [&](int64_t index, int worker) {
     // The last rows of a prompt chunk see the most keys: start with them.
     const int64_t t = tiles - 1 - index / pool.kv_heads;
     const int64_t kv_head = index % pool.kv_heads;
     const int first = tile_begin[t];
-    const float* queries[kQueryRows];
-    float* outs[kQueryRows];
+    const float* queries[kTileQueries];
+    float* outs[kTileQueries];
     AttentionTile tile;
     tile.head_dim = pool.head_dim;
     tile.group = group;

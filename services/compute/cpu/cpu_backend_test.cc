@@ -447,5 +447,34 @@ TEST_P(AttentionTest, MatchesDoublePrecisionAndItself) {
   }
 }
 
+// Later tokens of the same call are in the tile of an earlier row, and may hold anything.
+TEST_P(AttentionTest, WhatARowDoesNotSeeDoesNotCount) {
+  constexpr int kTokens = 70;
+  constexpr int kDim = 64;
+  constexpr int kRows = 20;
+  const auto backend = MakeBackend(GetParam(), 1);
+  std::vector<int32_t> slots(kTokens);
+  std::iota(slots.begin(), slots.end(), 0);
+  const std::vector<int32_t> sequence(kRows);
+  const std::vector<std::span<const int32_t>> page_tables = {std::span(slots).first(1)};
+  const Owned q = RandomFloats(kRows, 3 * kDim, 1);
+  for (const int window : {0, 10}) {
+    Owned out[2] = {MakeTensor(kF32, kRows, 3 * kDim), MakeTensor(kF32, kRows, 3 * kDim)};
+    for (const bool poisoned : {false, true}) {
+      Owned k = RandomFloats(kTokens, kDim, 2);
+      Owned v = RandomFloats(kTokens, kDim, 3);
+      for (int t = poisoned ? kTokens - 2 : kTokens; t < kTokens; ++t) {
+        std::fill_n(k.Row(t), kDim, std::numeric_limits<float>::quiet_NaN());
+        std::fill_n(v.Row(t), kDim, std::numeric_limits<float>::infinity());
+      }
+      backend->Attention(q.tensor, {sequence, std::span(slots).last(kRows), page_tables},
+                         {k.tensor, v.tensor, kTokens, 1, kDim}, 0.125F, window,
+                         out[poisoned].tensor);
+    }
+    EXPECT_TRUE(testing::SameBits(out[0].Row(0), out[1].Row(0), (kRows - 2) * 3 * kDim)) << window;
+    EXPECT_TRUE(std::isnan(out[1].Row(kRows - 2)[0]));
+  }
+}
+
 }  // namespace
 }  // namespace strata::compute

@@ -9,8 +9,12 @@
 
 namespace strata::compute {
 
-struct VecAvx2 {
+// Once for each unit that is compiled with instructions of its own.
+template <typename Unit>
+struct Vec256 {
+  using Short = Vec256;
   static constexpr int kLanes = 8;
+  static constexpr int kRegisters = 16;
   using F = __m256;
 
   static F Zero() { return _mm256_setzero_ps(); }
@@ -84,5 +88,7 @@ struct VecAvx2 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
   }
 };
+
+using VecAvx2 = Vec256<struct UnitAvx2>;
 
 }  // namespace strata::compute

@@ -6,11 +6,14 @@
 #include <cstdint>
 
 #include "services/compute/cpu/simd/lanes8.h"
+#include "services/compute/cpu/simd/vec_avx2.h"
 
 namespace strata::compute {
 
 struct VecAvx512 {
+  using Short = Vec256<VecAvx512>;
   static constexpr int kLanes = 16;
+  static constexpr int kRegisters = 32;
   using F = __m512;
 
   static F Zero() { return _mm512_setzero_ps(); }

@@ -9,7 +9,9 @@
 namespace strata::compute {
 
 struct VecNeon {
+  using Short = VecNeon;
   static constexpr int kLanes = 4;
+  static constexpr int kRegisters = 32;
   using F = float32x4_t;
 
   static F Zero() { return vdupq_n_f32(0); }

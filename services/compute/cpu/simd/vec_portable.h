@@ -14,7 +14,9 @@
 namespace strata::compute {
 
 struct VecPortable {
+  using Short = VecPortable;  // shorter vectors of the same processor, or these; the same results
   static constexpr int kLanes = 4;
+  static constexpr int kRegisters = 16;  // of this length
   using F = float __attribute__((vector_size(16)));
 
   static F Zero() { return F{}; }
