@@ -14,8 +14,8 @@
 // turned into lanes. Blocks of 16 bytes are turned into lanes at once (lane_product.h).
 //
 // Panels (panel256.h): one or two vectors of outputs side by side, one a lane. A block of the
-// weights is decoded to bytes in the order [inputs / 4][output][4], and then used for every row: the
-// activation's four bytes are broadcast. For prompts, where arithmetic is the limit.
+// weights is decoded to bytes in the order [inputs / 4][output][4], and then used for every row:
+// the activation's four bytes are broadcast. For prompts, where arithmetic is the limit.
 #pragma once
 
 #include <cstddef>
@@ -140,7 +140,10 @@ class PanelReadAhead {
 // Calls fn<kRows>(first) for pieces of the rows: as many as the instruction set shares, then fewer.
 template <int kRows, typename Fn>
 void ForRowPieces(int rows, int first, Fn fn) {
-  for (; first + kRows <= rows; first += kRows) fn.template operator()<kRows>(first);
+  for (; first + kRows <= rows; first += kRows) {
+    if (kRows == 3 && rows - first == 4) break;  // two and two rather than three and one
+    fn.template operator()<kRows>(first);
+  }
   if constexpr (kRows > 1) ForRowPieces<(kRows + 1) / 2>(rows, first, fn);
 }
 

@@ -1,6 +1,10 @@
 // Puts the int8 products of one instruction set into a table of kernels.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
 #include "common/quant/tensor_type.h"
 #include "services/compute/cpu/kernels.h"
 #include "services/compute/cpu/simd/codebook_formats.h"
@@ -16,10 +20,11 @@ namespace {
 
 template <typename Isa, typename V>
 size_t ProductScratch(int64_t inputs) {
-  const size_t decoded = FloatProduct<V>::ScratchBytes(inputs);
-  // The largest panel: 256 weights with groups of 16, scales and minima.
-  const size_t panel = sizeof(Panel256<Isa, FormatQ2K>);
-  return decoded > panel ? decoded : panel;
+  // The largest panels: groups of 16 with minima, and magnitudes beside flips.
+  return std::max({FloatProduct<V>::ScratchBytes(inputs), sizeof(Panel256<Isa, FormatQ2K>),
+                   sizeof(Panel256<Isa, FormatIQ4XS>),
+                   sizeof(typename Product32<Isa, FormatQ80>::Panel),
+                   sizeof(typename LaneProduct<Isa, LaneNVFP4, LaneRows<Isa>>::Panel)});
 }
 
 template <typename Isa, typename V>

@@ -67,8 +67,20 @@ struct LaneProduct {
     F d[kGroups];
     F min[kGroups];
   };
+  // One group of such blocks, as GroupProduct wants it.
+  struct GroupOf {
+    static constexpr bool kFlips = false;
+    const Weights* weights;  // of the vectors of outputs, one after the other
+    int group;
+    I Code(int v, int k) const { return weights[v].codes[group * Format::kGroup / 4 + k]; }
+    F D(int v) const { return weights[v].d[group]; }
+    F Min(int v) const { return weights[v].min[group]; }
+  };
+  // Blocks of a panel, each of kVectors vectors of outputs.
   static constexpr int kPanelBlocks = 256 / kWeights;
-  using Panel = Weights[kPanelBlocks];
+  static constexpr int kVectors = Group::kVectors;
+  static constexpr int kOutputs = kVectors * kLanes;
+  using Panel = Weights[kPanelBlocks][kVectors];
 
   template <typename From>
   static void Load(const From& from, Weights* weights) {
@@ -80,42 +92,46 @@ struct LaneProduct {
     Format::template Scales<Isa>(from, weights->d, weights->min);
   }
 
-  template <int kRows>
-  static void AddBlock(const Weights& weights, const Int8Row32* x, int64_t block, F* y) {
+  template <int kCount, int kRows>
+  static void AddBlock(const Weights* weights, const Int8Row32* x, int64_t block, F (*y)[kRows]) {
     for (int g = 0; g < kGroups; ++g) {
-      const I* codes = weights.codes + g * Format::kGroup / 4;
-      const F min = Format::kMins ? weights.min[g] : Isa::Set1F(0);
-      Group::template Add<kRows>([codes](int k) { return codes[k]; }, weights.d[g], min, x,
-                                 block * kWeights + g * Format::kGroup, y);
+      Group::template Add<kCount, kRows>(GroupOf{weights, g}, x,
+                                         block * kWeights + g * Format::kGroup, y);
     }
   }
 
   template <int kRows>
   static void FewRows(const Rows& rows, const ProductTile& tile, int o, int first) {
     Int8Row32 x[kRows];
-    F y[kRows];
+    F y[1][kRows];
     for (int r = 0; r < kRows; ++r) {
       x[r] = Int8Row32::At(tile.rows[first + r], tile.inputs);
-      y[r] = Isa::Set1F(0);
+      y[0][r] = Isa::Set1F(0);
     }
     for (int64_t b = 0; b < tile.inputs / kWeights; ++b) {
       rows.template ReadAhead<Block>(b);
       Weights weights;
       Load(rows.template At<Block>(b), &weights);
-      AddBlock<kRows>(weights, x, b, y);
+      AddBlock<1, kRows>(&weights, x, b, y);
     }
     for (int r = 0; r < kRows; ++r) {
-      Isa::StoreF(tile.out + (first + r) * tile.out_stride + o, y[r]);
+      Isa::StoreF(tile.out + (first + r) * tile.out_stride + o, y[0][r]);
     }
   }
 
   template <int kRows>
   static void Multiply(const Panel& panel, const Int8Row32* x, int64_t first_block, int blocks,
                        float* out, int64_t out_stride) {
-    F y[kRows];
-    for (int r = 0; r < kRows; ++r) y[r] = Isa::LoadF(out + r * out_stride);
-    for (int i = 0; i < blocks; ++i) AddBlock<kRows>(panel[i], x, first_block + i, y);
-    for (int r = 0; r < kRows; ++r) Isa::StoreF(out + r * out_stride, y[r]);
+    F y[kVectors][kRows];
+    for (int r = 0; r < kRows; ++r) {
+      for (int v = 0; v < kVectors; ++v) y[v][r] = Isa::LoadF(out + r * out_stride + v * kLanes);
+    }
+    for (int i = 0; i < blocks; ++i) {
+      AddBlock<kVectors, kRows>(panel[i], x, first_block + i, y);
+    }
+    for (int r = 0; r < kRows; ++r) {
+      for (int v = 0; v < kVectors; ++v) Isa::StoreF(out + r * out_stride + v * kLanes, y[v][r]);
+    }
   }
 
   static void RunFew(const ProductTile& tile) { RunFewRows<LaneProduct, Rows, kLanes>(tile); }
@@ -123,14 +139,17 @@ struct LaneProduct {
     auto& panel = *reinterpret_cast<Panel*>(tile.scratch);
     const TileRows<Int8Row32> x(tile);
     const int64_t all_blocks = tile.inputs / kWeights;
-    PanelReadAhead ahead(tile, kLanes, kPanelBlocks * sizeof(Block), Rows::kInterleaved);
-    for (int o = 0; o < tile.outputs; o += kLanes) {
-      const Rows rows(tile, o);
-      ClearOutputs<kLanes>(tile, o);
+    PanelReadAhead ahead(tile, kOutputs, kPanelBlocks * sizeof(Block), Rows::kInterleaved);
+    for (int o = 0; o < tile.outputs; o += kOutputs) {
+      ClearOutputs<kOutputs>(tile, o);
       for (int64_t b = 0; b < all_blocks; b += kPanelBlocks) {
         const int blocks =
             static_cast<int>(all_blocks - b < kPanelBlocks ? all_blocks - b : kPanelBlocks);
-        for (int i = 0; i < blocks; ++i) Load(rows.template At<Block>(b + i), &panel[i]);
+        for (int v = 0; v < kVectors; ++v) {
+          const int first = o + v * kLanes;
+          const Rows rows(tile, first < tile.outputs ? first : o);
+          for (int i = 0; i < blocks; ++i) Load(rows.template At<Block>(b + i), &panel[i][v]);
+        }
         ahead.Begin(tile.weights + o * tile.weight_row_bytes, b * sizeof(Block));
         ForRowPieces<Isa::kPanelRows>(tile.row_count, 0, [&]<int kRows>(int r) {
           ahead(r, kRows, tile.row_count);

@@ -70,7 +70,7 @@ struct Panel256 {
   static constexpr int kChain = Chain();
   // Activation rows at a time. Where sums of 32 bits are added to in every step, four do not fit
   // sixteen registers.
-  static constexpr int kRows = !Isa::kHasDot && kChain == 1 ? 3 : Isa::kPanelRows;
+  static constexpr int kPanelRows = !Isa::kHasDot && kChain == 1 ? 3 : Isa::kPanelRows;
 
   // Codes, or magnitudes and beside them 255 where the code is negative.
   static constexpr int kPlanes = kFlips ? 2 : 1;

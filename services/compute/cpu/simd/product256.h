@@ -246,7 +246,7 @@ struct Product256 {
         }
         panel->Finish();
         ahead.Begin(tile.weights + o * tile.weight_row_bytes, b * sizeof(Block));
-        ForRowPieces<Panel::kRows>(tile.row_count, 0, [&]<int kCount>(int r) {
+        ForRowPieces<Panel::kPanelRows>(tile.row_count, 0, [&]<int kCount>(int r) {
           ahead(r, kCount, tile.row_count);
           panel->template Multiply<kCount>(x.row + r, b, tile.out + r * tile.out_stride + o,
                                            tile.out_stride);

@@ -21,8 +21,9 @@ struct Product32 {
   using I = typename Isa::I;
   using F = typename Isa::F;
   static constexpr int kLanes = Isa::kLanes;
-  static constexpr bool kAdd128 = GroupProduct<Isa, Format>::kAdd128;
-  static constexpr int kExcess = GroupProduct<Isa, Format>::kExcess;
+  using Group = GroupProduct<Isa, Format>;
+  static constexpr bool kAdd128 = Group::kAdd128;
+  static constexpr int kExcess = Group::kExcess;
 
   // Eight blocks of one weight row and one activation row: their float terms, a block a lane.
   struct Terms {
@@ -140,10 +141,29 @@ struct Product32 {
     }
   }
 
+  static constexpr int kVectors = Isa::kPanelVectors;
+  static constexpr int kOutputs = kVectors * kLanes;
+  static constexpr bool kFlips = !Isa::kHasDot && Format::kSigned;
+  static constexpr int kPlanes = kFlips ? 2 : 1;
+  static constexpr int kPanelRows = !Isa::kHasDot && Group::kChain == 1 ? 3 : Isa::kPanelRows;
+
+  // Up to eight blocks of kOutputs rows.
   struct Panel {
-    alignas(64) uint8_t codes[8][8][kLanes][4];  // of up to eight blocks
-    alignas(64) float d[8][kLanes];
-    alignas(64) float min[8][kLanes];
+    alignas(64) uint8_t codes[8][8][kPlanes][kOutputs][4];
+    alignas(64) int32_t start[8][kOutputs];
+    alignas(64) float d[8][kOutputs];
+    alignas(64) float min[8][kOutputs];
+  };
+  // One of them, as GroupProduct wants it.
+  struct GroupOf {
+    static constexpr bool kFlips = Product32::kFlips;
+    const Panel& panel;
+    int block;
+    I Code(int v, int k) const { return Isa::Load(panel.codes[block][k][0][v * kLanes]); }
+    I Flip(int v, int k) const { return Isa::Load(panel.codes[block][k][1][v * kLanes]); }
+    I Start(int v) const { return Isa::Load(panel.start[block] + v * kLanes); }
+    F D(int v) const { return Isa::LoadF(panel.d[block] + v * kLanes); }
+    F Min(int v) const { return Isa::LoadF(panel.min[block] + v * kLanes); }
   };
 
   static void DecodeEight(const EightRows& rows, int64_t block, int lane, int i, Panel* panel) {
@@ -157,24 +177,37 @@ struct Product32 {
     _mm256_store_ps(panel->d[i] + lane, Format::Scales(at));
     if constexpr (Format::kMins) _mm256_store_ps(panel->min[i] + lane, Format::Mins(at));
     Lanes8::Transpose(v);
+    const auto store = [](void* to, __m256i x) { *static_cast<__m256i*>(to) = x; };
+    __m256i negative = _mm256_setzero_si256();
     for (int k = 0; k < 8; ++k) {
       if constexpr (kAdd128) v[k] = _mm256_xor_si256(v[k], _mm256_set1_epi8(-128));
-      _mm256_store_si256(reinterpret_cast<__m256i*>(&panel->codes[i][k][lane]), v[k]);
+      if constexpr (kFlips) {
+        const __m256i flip = _mm256_cmpgt_epi8(_mm256_setzero_si256(), v[k]);
+        v[k] = _mm256_abs_epi8(v[k]);
+        store(panel->codes[i][k][1][lane], flip);
+        const __m256i flipped = _mm256_and_si256(v[k], flip);
+        negative = _mm256_add_epi16(negative, _mm256_maddubs_epi16(flipped, _mm256_set1_epi8(1)));
+      }
+      store(panel->codes[i][k][0][lane], v[k]);
+    }
+    if constexpr (kFlips) {
+      store(panel->start[i] + lane, _mm256_madd_epi16(negative, _mm256_set1_epi16(1)));
     }
   }
 
   template <int kRows>
   static void Multiply(const Panel& panel, const Int8Row32* x, int64_t first_block, int blocks,
                        float* out, int64_t out_stride) {
-    F y[kRows];
-    for (int r = 0; r < kRows; ++r) y[r] = Isa::LoadF(out + r * out_stride);
-    for (int i = 0; i < blocks; ++i) {
-      const auto code = [&panel, i](int k) { return Isa::Load(panel.codes[i][k]); };
-      const F min = Format::kMins ? Isa::LoadF(panel.min[i]) : Isa::Set1F(0);
-      GroupProduct<Isa, Format>::template Add<kRows>(code, Isa::LoadF(panel.d[i]), min, x,
-                                                     (first_block + i) * 32, y);
+    F y[kVectors][kRows];
+    for (int r = 0; r < kRows; ++r) {
+      for (int v = 0; v < kVectors; ++v) y[v][r] = Isa::LoadF(out + r * out_stride + v * kLanes);
     }
-    for (int r = 0; r < kRows; ++r) Isa::StoreF(out + r * out_stride, y[r]);
+    for (int i = 0; i < blocks; ++i) {
+      Group::template Add<kVectors, kRows>(GroupOf{panel, i}, x, (first_block + i) * 32, y);
+    }
+    for (int r = 0; r < kRows; ++r) {
+      for (int v = 0; v < kVectors; ++v) Isa::StoreF(out + r * out_stride + v * kLanes, y[v][r]);
+    }
   }
 
   static void Run(const ProductTile& tile);
@@ -189,17 +222,17 @@ void Product32<Isa, Format>::Run(const ProductTile& tile) {
   auto* panel = reinterpret_cast<Panel*>(tile.scratch);
   const TileRows<Int8Row32> x(tile);
   const int64_t all_blocks = tile.inputs / 32;
-  PanelReadAhead ahead(tile, kLanes, 8 * sizeof(Block));
-  for (int o = 0; o < tile.outputs; o += kLanes) {
-    ClearOutputs<kLanes>(tile, o);
+  PanelReadAhead ahead(tile, kOutputs, 8 * sizeof(Block));
+  for (int o = 0; o < tile.outputs; o += kOutputs) {
+    ClearOutputs<kOutputs>(tile, o);
     for (int64_t b = 0; b < all_blocks; b += 8) {
       const int blocks = static_cast<int>(all_blocks - b < 8 ? all_blocks - b : 8);
-      for (int lane = 0; lane < kLanes; lane += 8) {
+      for (int lane = 0; lane < kOutputs; lane += 8) {
         const EightRows rows(tile, o + lane);
         for (int i = 0; i < blocks; ++i) DecodeEight(rows, b + i, lane, i, panel);
       }
       ahead.Begin(tile.weights + o * tile.weight_row_bytes, b * sizeof(Block));
-      ForRowPieces<Isa::kPanelRows>(tile.row_count, 0, [&]<int kRows>(int r) {
+      ForRowPieces<kPanelRows>(tile.row_count, 0, [&]<int kRows>(int r) {
         ahead(r, kRows, tile.row_count);
         Multiply<kRows>(*panel, x.row + r, b, blocks, tile.out + r * tile.out_stride + o,
                         tile.out_stride);
