@@ -122,10 +122,12 @@ void CpuBackend::MatMul(const Tensor& x, std::span<const Tensor> weights,
     if (!biases.empty() && !biases[i].empty()) bias = FloatRow(biases[i], 0) + first;
     for (int r = 0; r < row_count; ++r) {
       float* out = FloatRow(outs[i], first_row + r) + first;
-      const float* from = result + r * kTileOutputs;
-      for (int o = 0; o < outputs; ++o) {
-        const float value = bias != nullptr ? from[o] + bias[o] : from[o];
-        out[o] = accumulate ? out[o] + value : value;
+      float* from = result + r * kTileOutputs;
+      if (bias != nullptr) kernels_.add(bias, from, outputs);
+      if (accumulate) {
+        kernels_.add(from, out, outputs);
+      } else {
+        std::copy_n(from, outputs, out);
       }
     }
   });
