@@ -350,7 +350,7 @@ TEST_P(AttentionTest, MatchesDoublePrecisionAndItself) {
                                  AttentionCase{TensorType::kBF16, 20, 6, 2, 10, 7},
                                  AttentionCase{TensorType::kQ8_0, 128, 8, 1, 8, 0},
                                  AttentionCase{TensorType::kQ8_0, 96, 6, 2, 16, 40}}) {
-    constexpr int kTokens = 150;
+    constexpr int kTokens = 300;
     const auto backend = MakeBackend(GetParam(), 2);
     const int pages = (kTokens + c.page_tokens - 1) / c.page_tokens;
     KvPool pool;
@@ -382,11 +382,11 @@ TEST_P(AttentionTest, MatchesDoublePrecisionAndItself) {
 
     std::vector<int32_t> sequence;
     std::vector<int32_t> position;
-    for (int t = 100; t < 150; ++t) {
+    for (int t = kTokens - 50; t < kTokens; ++t) {
       sequence.push_back(0);
       position.push_back(t);
     }
-    for (const int p : {0, 149, 5, 31, 32, 63}) {
+    for (const int p : {0, kTokens - 1, 5, 31, 127, 128}) {
       sequence.push_back(1);
       position.push_back(p);
     }

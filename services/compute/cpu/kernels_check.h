@@ -242,13 +242,13 @@ inline void StoreHead(Owned& to, int64_t row, const float* x, int64_t n) {
 inline void CheckAttention(const Kernels& k) {
   constexpr int kDim = 64;
   constexpr int kGroup = 3;
-  constexpr int kTokens = 45;
+  constexpr int kTokens = 150;
   constexpr int kPage = 16;
   constexpr int kRows = 5;  // the last ones of the text
   const Owned keys = RandomFloats(kTokens, kDim, 6);
   const Owned values = RandomFloats(kTokens, kDim, 7);
   const Owned q = RandomFloats(kRows, kGroup * kDim, 8);
-  const int32_t pages[] = {0, 1, 2};
+  const int32_t pages[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
   for (const TensorType type :
        {TensorType::kF32, TensorType::kF16, TensorType::kBF16, TensorType::kQ8_0}) {
     for (const int window : {0, 20}) {

@@ -30,8 +30,8 @@ struct AttentionScores {
     if constexpr (kN > 1) Score<kN - 1>(k, stride, q, columns, dims, scores, column);
   }
 
-  // Scores of `keys` keys become weights; max, sum and correction have a number for each column.
-  // See attention_tile.h for the formula.
+  // Scores of `keys` keys, as powers of two, become weights; max, sum and correction have a number
+  // for each column. See attention_tile.h for the formula.
   static void Softmax(float* p, int keys, int columns, float* max, float* sum, float* correction) {
     for (int i = 0; i < columns; i += V::kLanes) {
       const F before = V::Load(max + i);
@@ -39,11 +39,11 @@ struct AttentionScores {
       for (int j = 0; j < keys; ++j) most = V::Max(most, V::Load(p + j * columns + i));
       F total = V::Zero();
       for (int j = 0; j < keys; ++j) {
-        const F weight = V::Exp(V::Sub(V::Load(p + j * columns + i), most));
+        const F weight = V::Exp2(V::Sub(V::Load(p + j * columns + i), most));
         V::Store(p + j * columns + i, weight);
         total = V::Add(total, weight);
       }
-      const F factor = V::Exp(V::Sub(before, most));
+      const F factor = V::Exp2(V::Sub(before, most));
       V::Store(sum + i, V::MulAdd(V::Load(sum + i), factor, total));
       V::Store(max + i, most);
       V::Store(correction + i, factor);

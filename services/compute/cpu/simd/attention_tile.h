@@ -10,12 +10,14 @@
 // For a query with running maximum m, sum l and weighted values a, a block with scores s_j does
 //   m' = max(m, max_j s_j),  c = exp(m - m'),  p_j = exp(s_j - m'),
 //   l = l c + sum_j p_j,     a = a c + sum_j p_j v_j,     and finally out = a / l.
+// Queries are multiplied by log2 e beforehand, so that exp is a power of two.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <numbers>
 
 #include "services/compute/cpu/kernels.h"
 #include "services/compute/cpu/simd/attention_cache.h"
@@ -28,7 +30,7 @@ template <typename V>
 struct AttentionKernel {
   using Cache = AttentionCache<V>;
   using Values = AttentionValues<V>;
-  static constexpr int kKeys = 64;
+  static constexpr int kKeys = 128;
   static constexpr int kPad = 16;  // head rows are padded with zeros to a multiple of this
   static constexpr int kGroup = AttentionScores<V>::kKeys;  // keys gathered at once
 
@@ -41,7 +43,7 @@ struct AttentionKernel {
     float* k;     // [kGroup][padded]
     float* v;     // [kKeys][padded]
     float* p;     // [kKeys][columns] scores, then weights
-    float* q;     // [padded][columns], with the scale
+    float* q;     // [padded][columns], with the scale and log2 e
     float* max;   // [columns], as sum and correction
     float* sum;
     float* correction;
@@ -122,7 +124,7 @@ struct AttentionKernel {
   };
 
   // Up to this many queries convert values themselves.
-  static constexpr int kFewQueries = 16;
+  static constexpr int kFewQueries = 4 * Values::kQueries;
 
   template <TensorType kType, typename W>
   static void RunBlocks(const AttentionTile& task) {
@@ -167,12 +169,14 @@ struct AttentionKernel {
   // Padding must be zero, and no uninitialised bits may enter the arithmetic.
   template <typename W>
   static void Begin(const AttentionTile& task, const Tile& tile) {
-    Fill(tile.k, tile.p, 0);
+    Fill(tile.k, tile.v, 0);
+    if (tile.padded != task.head_dim) Fill(tile.v, tile.p, 0);
     Fill(tile.max, tile.sum, std::numeric_limits<float>::lowest());
     Fill(tile.sum, tile.end, 0);
+    const float factor = task.scale * std::numbers::log2e_v<float>;
     for (int i = 0; i < task.rows * task.group; ++i) {
       const float* q = task.q[i / task.group] + i % task.group * task.head_dim;
-      for (int d = 0; d < task.head_dim; ++d) tile.values[i * tile.padded + d] = q[d] * task.scale;
+      for (int d = 0; d < task.head_dim; ++d) tile.values[i * tile.padded + d] = q[d] * factor;
     }
     for (int i = 0; i < tile.columns; i += W::kLanes) {
       for (int d = 0; d < tile.padded; d += W::kLanes) {

@@ -72,6 +72,21 @@ struct VecNeon {
     const int32x4_t half = vshrq_n_s32(exponent, 1);
     return Mul(Mul(p, PowerOfTwo(half)), PowerOfTwo(vsubq_s32(exponent, half)));
   }
+  // As in vec_avx2.h.
+  static F Exp2(F x) {
+    const F lowest = Set1(-126);
+    const F above = vmaxq_f32(x, lowest);
+    const F n = vrndnq_f32(above);
+    const F r = Sub(above, n);
+    F p = Set1(1.54035304e-4F);
+    for (const float c :
+         {1.33335581e-3F, 9.61812911e-3F, 5.55041087e-2F, 0.240226507F, 0.693147181F, 1.0F}) {
+      p = MulAdd(p, r, Set1(c));
+    }
+    const int32x4_t exponent = vshlq_n_s32(vcvtq_s32_f32(n), 23);
+    const int32x4_t power = vaddq_s32(vreinterpretq_s32_f32(p), exponent);
+    return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_s32(power), vcltq_f32(x, lowest)));
+  }
 
  private:
   static F PowerOfTwo(int32x4_t n) {

@@ -79,6 +79,11 @@ struct VecPortable {
     for (int i = 0; i < kLanes; ++i) x[i] = std::exp(x[i]);
     return x;
   }
+  // 2^x for x <= 0, to two units in the last place; zero for x < -126, 1 for 0.
+  static F Exp2(F x) {
+    for (int i = 0; i < kLanes; ++i) x[i] = x[i] < -126 ? 0 : std::exp2(x[i]);
+    return x;
+  }
 };
 
 }  // namespace strata::compute
