@@ -2,21 +2,20 @@
 // codebooks fit into registers. This file alone is compiled for them.
 #include "common/quant/tensor_type.h"
 #include "services/compute/cpu/kernels.h"
-#include "services/compute/cpu/simd/codebook_formats.h"
+#include "services/compute/cpu/simd/codebook512.h"
 #include "services/compute/cpu/simd/codebook_vbmi.h"
 #include "services/compute/cpu/simd/int8_avx512.h"
-#include "services/compute/cpu/simd/iq1_formats.h"
 #include "services/compute/cpu/simd/product256.h"
 
 namespace strata::compute {
 namespace {
 
-// Large codebooks: with few activation rows entries are loaded one by one faster than they are
-// looked up in registers.
-template <typename Format, typename Whole>
+// Large codebooks: up to four rows of activations are faster with entries that are loaded one by
+// one, Few, than with panels, for which they are looked up in registers, Whole.
+template <typename Few, typename Whole>
 void FewRowsApart(const ProductTile& tile) {
-  if (tile.row_count <= Int8Avx512::kFewRows) {
-    Product256<Int8Avx512, Format>::RunFew(tile);
+  if (tile.row_count <= 4) {
+    Product256<Int8Avx512, Few>::RunFew(tile);
   } else {
     Product256<Int8Avx512, WholeFormat<Whole>>::RunMany(tile);
   }
@@ -34,11 +33,11 @@ const Kernels& VbmiKernels() {
     using enum TensorType;
     set(kIQ2_XXS, &Product256<Int8Avx512, WholeFormat<WholeIQ2XXS>>::Run);
     set(kIQ2_XS, &Product256<Int8Avx512, WholeFormat<WholeIQ2XS>>::Run);
-    set(kIQ2_S, &FewRowsApart<FormatIQ2S, WholeIQ2S>);
+    set(kIQ2_S, &FewRowsApart<Iq2S512, WholeIQ2S>);
     set(kIQ3_XXS, &Product256<Int8Avx512, WholeFormat<WholeIQ3XXS>>::Run);
     set(kIQ3_S, &Product256<Int8Avx512, WholeFormat<WholeIQ3S>>::Run);
-    set(kIQ1_S, &FewRowsApart<FormatIQ1S, WholeIQ1S>);
-    set(kIQ1_M, &FewRowsApart<FormatIQ1M, WholeIQ1M>);
+    set(kIQ1_S, &FewRowsApart<Iq1S512, WholeIQ1S>);
+    set(kIQ1_M, &FewRowsApart<Iq1M512, WholeIQ1M>);
     return k;
   }();
   return kernels;

@@ -22,6 +22,11 @@ template <typename Format>
 inline constexpr bool kWideDots = requires {
   &Format::Arrange;
 };
+// Parts with a way of their own to multiply a block's codes with activations (codebook512.h).
+template <typename Parts, typename Block>
+inline constexpr bool kPartsMultiply = requires(const Parts& parts, const Block& block) {
+  parts.template Dots<1>(block, nullptr, 0, nullptr);
+};
 
 template <typename Isa, typename Format>
 struct Product256 {
@@ -111,6 +116,16 @@ struct Product256 {
         }
       }
     }
+  }
+
+  // The same for a format whose Parts multiply.
+  template <int kRows>
+  requires kPartsMultiply<Parts, Block>
+  static void BlockTerms(const Block& block, const Parts& parts, const Int8Row256* x, int64_t b,
+                         int output, Terms<kRows>* terms) {
+    __m256i dots[kRows];
+    parts.template Dots<kRows>(block, x, b, dots);
+    for (int r = 0; r < kRows; ++r) terms->dot[r][output] = dots[r];
   }
 
   // Activations in the order of a format that has one of its own; Run fills them in.
