@@ -422,20 +422,19 @@ struct WholeFormat {
   template <int kRows>
   static void SignedDots(const Found& found, int p, __m128i scales, const Int8Row256* x,
                          int64_t block, __m256i (*dots)[kBlocksAtOnce]) {
-    const __m512i lanes = _mm512_cvtepi8_epi32(scales);
+    const __m512i words = _mm512_castsi256_si512(_mm256_cvtepi8_epi16(scales));
     __m512i sum[kRows];
-    for (int r = 0; r < kRows; ++r) sum[r] = _mm512_setzero_si512();
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
       const __m512i code = found.entries.Code(Whole::kLevels, p, i);
-      const __m512i scale = _mm512_permutexvar_epi32(LaneScales(i), lanes);
+      const __m512i scale = _mm512_permutexvar_epi16(PairScales(i), words);
       for (int r = 0; r < kRows; ++r) {
         __m512i q = Vbmi::Load(x[r].q + block * 256 + i * 64);
         q = _mm512_mask_sub_epi8(q, found.Negative(p, i), _mm512_setzero_si512(), q);
-        // Four products of at most 62 * 127 fit into 16 bits, and the scale's upper half is zero: a
-        // product of 16-bit pairs is the product of the lanes.
-        const __m512i dot = _mm512_dpbusd_epi32(_mm512_setzero_si512(), code, q);
-        sum[r] = _mm512_dpwssd_epi32(sum[r], dot, scale);
+        // Two products of at most 62 * 127 fit into 16 bits.
+        const __m512i pairs = _mm512_maddubs_epi16(code, q);
+        sum[r] =
+            i == 0 ? _mm512_madd_epi16(pairs, scale) : _mm512_dpwssd_epi32(sum[r], pairs, scale);
       }
     }
     for (int r = 0; r < kRows; ++r) {
@@ -444,12 +443,13 @@ struct WholeFormat {
     }
   }
 
-  // Which group's scale belongs to the lanes of vector i.
-  static __m512i LaneScales(int i) {
-    const __m512i within = kGroup == 32
-                               ? _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1)
-                               : _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    return _mm512_add_epi32(within, _mm512_set1_epi32(i * (64 / kGroup)));
+  // Which group's scale belongs to the pairs of vector i.
+  static __m512i PairScales(int i) {
+    constexpr int64_t kOne = 0x0001000100010001;
+    const __m512i within =
+        kGroup == 32 ? _mm512_setr_epi64(0, 0, 0, 0, kOne, kOne, kOne, kOne)
+                     : _mm512_setr_epi64(0, 0, kOne, kOne, 2 * kOne, 2 * kOne, 3 * kOne, 3 * kOne);
+    return _mm512_add_epi16(within, _mm512_set1_epi16(static_cast<int16_t>(i * (64 / kGroup))));
   }
 };
 
