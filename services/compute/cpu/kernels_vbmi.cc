@@ -10,14 +10,14 @@
 namespace strata::compute {
 namespace {
 
-// Large codebooks: up to four rows of activations are faster with entries that are loaded one by
-// one, Few, than with panels, for which they are looked up in registers, Whole.
-template <typename Few, typename Whole>
+// Large codebooks: their entries are loaded one by one, which up to four rows of activations, Few,
+// is faster than panels, Many.
+template <typename Few, typename Many = Few>
 void FewRowsApart(const ProductTile& tile) {
   if (tile.row_count <= 4) {
     Product256<Int8Avx512, Few>::RunFew(tile);
   } else {
-    Product256<Int8Avx512, WholeFormat<Whole>>::RunMany(tile);
+    Product256<Int8Avx512, Many>::RunMany(tile);
   }
 }
 
@@ -33,11 +33,11 @@ const Kernels& VbmiKernels() {
     using enum TensorType;
     set(kIQ2_XXS, &Product256<Int8Avx512, WholeFormat<WholeIQ2XXS>>::Run);
     set(kIQ2_XS, &Product256<Int8Avx512, WholeFormat<WholeIQ2XS>>::Run);
-    set(kIQ2_S, &FewRowsApart<Iq2S512, WholeIQ2S>);
+    set(kIQ2_S, &FewRowsApart<Iq2S512, WholeFormat<WholeIQ2S>>);
     set(kIQ3_XXS, &Product256<Int8Avx512, WholeFormat<WholeIQ3XXS>>::Run);
     set(kIQ3_S, &Product256<Int8Avx512, WholeFormat<WholeIQ3S>>::Run);
-    set(kIQ1_S, &FewRowsApart<Iq1S512, WholeIQ1S>);
-    set(kIQ1_M, &FewRowsApart<Iq1M512, WholeIQ1M>);
+    set(kIQ1_S, &FewRowsApart<Iq1S512>);
+    set(kIQ1_M, &FewRowsApart<Iq1M512>);
     return k;
   }();
   return kernels;

@@ -7,7 +7,7 @@
 namespace strata::compute {
 namespace {
 
-// A format that decodes and multiplies the blocks of four weight rows at a time, whole.
+// A format that decodes the blocks of four weight rows at a time, whole, for panels.
 template <typename Format>
 inline constexpr bool kWholeBlocks = requires {
   &Format::DecodeBlocks;

@@ -1,9 +1,10 @@
-// Products of few activation rows with IQ2_S, IQ1_S and IQ1_M in 512-bit vectors: one holds the
-// eight codebook entries of 64 weights. The formats are those of codebook.h; only the way differs.
+// IQ2_S, IQ1_S and IQ1_M in 512-bit vectors, which hold the eight codebook entries of 64 weights:
+// products of few activation rows, and for IQ1 the decoding of panels. The formats are those of
+// codebook.h; only the way differs.
 //
-// Their codebooks are too large to be looked up in registers (vbmi_lookup.h): entries are loaded
-// one by one, and what limits the products is the number of instructions. So all else is done for a
-// block or for 64 weights at once:
+// With codebooks as large as these, entries are loaded one by one faster than they are looked up in
+// registers (vbmi_lookup.h). What limits the products is then the number of instructions, so all
+// else is done for a block or for 64 weights at once:
 //   - a vector has the block's indices (Parts::Load), and one its scales, from which an instruction
 //     picks those of 64 weights;
 //   - signs are a mask under which the activations are negated;
@@ -70,7 +71,8 @@ struct Codebook512 {
 //   Size(i):               64 magnitudes, or codes plus what they exceed theirs by;
 //   Negative(block, i):    which codes are negative, if kSigned;
 //   Excess(block, x, b):   otherwise, what the excess adds to the dot product, spread over lanes;
-//   Scales(block):         all scales, and Scale(scales, i) the words for the pairs of vector i.
+//   Scales(block):         all scales, and Scale(scales, i) the words for the pairs of vector i;
+//   Codes(block, i):       64 codes, if Decode() is used.
 template <typename Self>
 struct Parts512 {
   static constexpr int kBatch = kCodebookBatch;
@@ -100,6 +102,17 @@ struct Parts512 {
           _mm256_add_epi32(_mm512_castsi512_si256(sum[r]), _mm512_extracti64x4_epi64(sum[r], 1));
       if constexpr (!Self::kSigned) {
         dots[r] = _mm256_sub_epi32(dots[r], Self::Excess(block, x[r], b));
+      }
+    }
+  }
+  // For panels: the codes of four blocks as signed bytes.
+  template <typename Block>
+  static void Decode(const Block* const* blocks, int8_t (*codes)[256]) {
+    Self parts[4];
+    for (int p = 0; p < 4; ++p) parts[p].Load(*blocks[p]);
+    for (int p = 0; p < 4; ++p) {
+      for (int i = 0; i < 4; ++i) {
+        _mm512_store_si512(codes[p] + 64 * i, parts[p].Codes(*blocks[p], i));
       }
     }
   }
@@ -191,6 +204,9 @@ struct Iq1Entries {
 inline const Iq1Entries kIq1Entries;
 
 struct Iq1S512 : FormatIQ1S {
+  static void DecodeBlocks(const Block* const* blocks, int8_t (*codes)[256]) {
+    Parts::Decode(blocks, codes);
+  }
   struct Parts : Parts512<Parts> {
     static constexpr bool kSigned = false;
     alignas(64) uint16_t index[32];
@@ -200,16 +216,18 @@ struct Iq1S512 : FormatIQ1S {
       Codebook512::StoreIndices(b.qs, fields, 0x700, index);
     }
     __m512i Size(int i) const { return Codebook512::Entries(kIq1Entries.of, index + 8 * i); }
-    // The scale of group g in quadword g.
+    __m512i Codes(const Block& b, int i) const {
+      // 8 - shift, 9 where a word's highest bit is set and else 7, in both bytes of it.
+      const __m512i down =
+          _mm512_and_si512(_mm512_srai_epi16(Words(b), 15), _mm512_set1_epi16(0x0202));
+      const __m512i excess = _mm512_add_epi16(down, _mm512_set1_epi16(0x0707));
+      return _mm512_sub_epi8(Size(i), Repeat(excess, i));
+    }
     static __m512i Scales(const Block& b) {
       return Codebook512::AndOr(_mm512_srli_epi64(Words(b), 11), _mm512_set1_epi16(14),
                                 _mm512_set1_epi16(1));
     }
-    static __m512i Scale(__m512i scales, int i) {
-      const __m512i first = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(4), 1);
-      return _mm512_permutexvar_epi16(
-          _mm512_add_epi16(first, _mm512_set1_epi16(static_cast<int16_t>(8 * i))), scales);
-    }
+    static __m512i Scale(__m512i scales, int i) { return Repeat(scales, i); }
     static __m256i Excess(const Block& b, const Int8Row256& x, int64_t block) {
       // (2 s + 1) (8 - shift) by the four bits of a group's sign and scale.
       const __m128i products = _mm_setr_epi8(7, 21, 35, 49, 63, 77, 91, 105, 9, 27, 45, 63, 81, 99,
@@ -221,11 +239,21 @@ struct Iq1S512 : FormatIQ1S {
     }
 
    private:
+    // The word of group g in quadword g.
     static __m512i Words(const Block& b) { return _mm512_cvtepu16_epi64(Bytes::Load16(b.qh)); }
+    // Those of groups 2 i and 2 i + 1, each in half of the result.
+    static __m512i Repeat(__m512i words, int i) {
+      const __m512i first = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(4), 1);
+      return _mm512_permutexvar_epi16(
+          _mm512_add_epi16(first, _mm512_set1_epi16(static_cast<int16_t>(8 * i))), words);
+    }
   };
 };
 
 struct Iq1M512 : FormatIQ1M {
+  static void DecodeBlocks(const Block* const* blocks, int8_t (*codes)[256]) {
+    Parts::Decode(blocks, codes);
+  }
   struct Parts : Parts512<Parts> {
     static constexpr bool kSigned = false;
     alignas(64) uint16_t index[32];
@@ -242,6 +270,9 @@ struct Iq1M512 : FormatIQ1M {
       const __m512i entries = Codebook512::Entries(kIq1Entries.of, index + 8 * i);
       return _mm512_mask_add_epi64(entries, static_cast<__mmask8>(up >> 8 * i), entries,
                                    _mm512_set1_epi8(2));
+    }
+    __m512i Codes(const Block& /*b*/, int i) const {
+      return _mm512_sub_epi8(Size(i), _mm512_set1_epi8(9));
     }
     static __m512i Scales(const Block& b) { return Scales16<3>::Load(b.scales); }
     static __m512i Scale(__m512i scales, int i) { return Scales16<3>::Pick(scales, i); }

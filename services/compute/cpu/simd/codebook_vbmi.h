@@ -1,5 +1,6 @@
-// The i-quants with AVX-512 VBMI: the blocks of four weight rows are decoded at a time, whole, by
-// the lookups of vbmi_lookup.h. The results are those of codebook.h; only the way differs.
+// The i-quants of two and three bits with AVX-512 VBMI: the blocks of four weight rows are decoded
+// at a time, whole, by the lookups of vbmi_lookup.h. The results are those of codebook.h; only the
+// way differs.
 //
 // A decoded block is 4 vectors of 64 bytes in the order of the weights. Magnitudes and signs stay
 // apart where the format stores them apart: for a single activation row it is cheaper to negate the
@@ -10,13 +11,11 @@
 
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 
 #include "common/quant/blocks.h"
 #include "common/quant/codebooks.h"
 #include "services/compute/cpu/activations.h"
 #include "services/compute/cpu/simd/codebook_formats.h"
-#include "services/compute/cpu/simd/iq1_formats.h"
 #include "services/compute/cpu/simd/lanes8.h"
 #include "services/compute/cpu/simd/vbmi_lookup.h"
 
@@ -69,10 +68,6 @@ struct TwoBlocks {
   // 16 bytes of each.
   static __m256i Quarters(const void* a, const void* b) {
     return _mm256_inserti128_si256(_mm256_castsi128_si256(Bytes::Load16(a)), Bytes::Load16(b), 1);
-  }
-  // 16 bytes of each, every doubleword widened to a quadword.
-  static __m512i WideWords(const void* a, const void* b) {
-    return _mm512_cvtepu32_epi64(Quarters(a, b));
   }
   // Every even (odd) byte of 64 bytes of each.
   static __m512i EvenBytes(__m512i a, __m512i b) {
@@ -254,110 +249,6 @@ struct WholeIQ3S {
   }
 };
 
-// The codes of IQ1, 8 grid + shift with a shift of 1 or -1, as 8 (grid + 1) + {2 or 0} less 9.
-//
-// The codebook has 2048 entries: 32 lookups and as many blends for every vector of indices, more
-// than loading the entries one by one beside the vector units.
-struct Iq1Codes {
-  static constexpr int kOffset = 9;
-  static constexpr LevelTable kTable = LevelTable::Of<2>({0, 8, 16, 0});
-
-  struct Grid {
-    uint16_t entry[2048];
-  };
-  static Grid MakeGrid() {
-    const auto packed =
-        PackedGrid<2048>::Pack<2>(quant::kIq1SGrid, [](int value) { return value + 1; });
-    Grid grid;
-    for (int i = 0; i < 2048; ++i) {
-      grid.entry[i] = static_cast<uint16_t>(packed.byte[0][i] | packed.byte[1][i] << 8);
-    }
-    return grid;
-  }
-  static const Grid& TheGrid() {
-    static const Grid grid = MakeGrid();
-    return grid;
-  }
-
-  // The 32 indices of a block as words: bits 0 to 2 of the bytes of `top` complete `low`.
-  static void Indices(const uint8_t* low, __m256i top, uint16_t* index) {
-    const __m256i three = _mm256_and_si256(top, _mm256_set1_epi8(7));
-    _mm512_store_si512(index, _mm512_or_si512(_mm512_cvtepu8_epi16(Bytes::Load(low)),
-                                              _mm512_slli_epi16(_mm512_cvtepu8_epi16(three), 8)));
-  }
-
-  // What was found for four blocks: entry i of block p is index[p][i]; bit i of up[p] is set where
-  // its shift is 1.
-  struct Entries {
-    Entries() : grid(TheGrid()) {}
-    const Grid& grid;
-    alignas(64) uint16_t index[kBlocksAtOnce][32];
-    uint32_t up[kBlocksAtOnce];
-
-    // The values of vector i of block p, each plus 1, in the two lowest bits of a byte.
-    __m512i Fields(int p, int i) const {
-      const __m512i words = _mm512_cvtepu16_epi64(Eight(index[p] + 8 * i));
-      return Vbmi::Fields(words, 0, 2, 4, 6, 8, 10, 12, 14);
-    }
-    // Through registers: a vector read from memory just written in pieces would wait for it.
-    __m128i Eight(const uint16_t* at) const {
-      __m128i x = _mm_cvtsi32_si128(grid.entry[at[0]]);
-      x = _mm_insert_epi16(x, grid.entry[at[1]], 1);
-      x = _mm_insert_epi16(x, grid.entry[at[2]], 2);
-      x = _mm_insert_epi16(x, grid.entry[at[3]], 3);
-      x = _mm_insert_epi16(x, grid.entry[at[4]], 4);
-      x = _mm_insert_epi16(x, grid.entry[at[5]], 5);
-      x = _mm_insert_epi16(x, grid.entry[at[6]], 6);
-      return _mm_insert_epi16(x, grid.entry[at[7]], 7);
-    }
-    // Which of its entries have a shift of 1.
-    __mmask8 Up(int p, int i) const { return static_cast<__mmask8>(up[p] >> 8 * i); }
-  };
-
-  // The codes of vector i of block p.
-  static __m512i Code(const Entries& entries, int p, int i) {
-    const __m512i codes = _mm512_permutexvar_epi8(entries.Fields(p, i), Vbmi::Load(kTable.value));
-    return _mm512_add_epi8(codes, _mm512_maskz_set1_epi64(entries.Up(p, i), 0x0202020202020202));
-  }
-};
-
-struct WholeIQ1S {
-  using Format = FormatIQ1S;
-  using Block = Format::Block;
-  using Entries = Iq1Codes::Entries;
-  static void Find(const Block* const* blocks, Entries* out) {
-    for (int v = 0; v < kBlocksAtOnce; v += 2) {
-      // A 16-bit word for 32 weights: three bits an entry, the scale, the sign of the shift.
-      const __m512i words = TwoBlocks::WideWords(blocks[v]->qh, blocks[v + 1]->qh);
-      const __m512i top = Vbmi::Fields(words, 0, 3, 6, 9, 16, 19, 22, 25);
-      Iq1Codes::Indices(blocks[v]->qs, _mm512_castsi512_si256(top), out->index[v]);
-      Iq1Codes::Indices(blocks[v + 1]->qs, _mm512_extracti64x4_epi64(top, 1), out->index[v + 1]);
-      const uint64_t down =
-          _cvtmask64_u64(_mm512_movepi8_mask(Vbmi::Fields(words, 8, 8, 8, 8, 24, 24, 24, 24)));
-      out->up[v] = static_cast<uint32_t>(~down);
-      out->up[v + 1] = static_cast<uint32_t>(~down >> 32);
-    }
-  }
-};
-
-struct WholeIQ1M {
-  using Format = FormatIQ1M;
-  using Block = Format::Block;
-  using Entries = Iq1Codes::Entries;
-  static void Find(const Block* const* blocks, Entries* out) {
-    for (int v = 0; v < kBlocksAtOnce; v += 2) {
-      // Four bits an entry, the highest is the sign of the shift.
-      const __m512i top = Vbmi::Fields(TwoBlocks::WideWords(blocks[v]->qh, blocks[v + 1]->qh), 0, 4,
-                                       8, 12, 16, 20, 24, 28);
-      Iq1Codes::Indices(blocks[v]->qs, _mm512_castsi512_si256(top), out->index[v]);
-      Iq1Codes::Indices(blocks[v + 1]->qs, _mm512_extracti64x4_epi64(top, 1), out->index[v + 1]);
-      const uint64_t clear = _cvtmask64_u64(_mm512_testn_epi8_mask(top, _mm512_set1_epi8(8)));
-      out->up[v] = static_cast<uint32_t>(clear);
-      out->up[v + 1] = static_cast<uint32_t>(clear >> 32);
-    }
-  }
-};
-
 // What Product256 needs of a format whose blocks are decoded whole.
 template <typename Whole>
 struct WholeFormat {
@@ -375,14 +266,8 @@ struct WholeFormat {
     const Found found(blocks);
     for (int p = 0; p < kBlocksAtOnce; ++p) {
       for (int i = 0; i < 4; ++i) {
-        __m512i code;
-        if constexpr (kIq1) {
-          code = _mm512_sub_epi8(Iq1Codes::Code(found.entries, p, i),
-                                 _mm512_set1_epi8(Iq1Codes::kOffset));
-        } else {
-          code = found.entries.Code(Whole::kLevels, p, i);
-          code = _mm512_mask_sub_epi8(code, found.Negative(p, i), _mm512_setzero_si512(), code);
-        }
+        __m512i code = found.entries.Code(Whole::kLevels, p, i);
+        code = _mm512_mask_sub_epi8(code, found.Negative(p, i), _mm512_setzero_si512(), code);
         _mm512_store_si512(codes[p] + 64 * i, code);
       }
     }
@@ -402,19 +287,11 @@ struct WholeFormat {
   }
 
  private:
-  static constexpr bool kIq1 = std::is_same_v<typename Whole::Entries, Iq1Codes::Entries>;
-
-  // What four blocks hold; IQ1 has no signs.
+  // What four blocks hold.
   struct Found {
     typename Whole::Entries entries;
     SignBits signs;
-    explicit Found(const Block* const* blocks) {
-      if constexpr (kIq1) {
-        Whole::Find(blocks, &entries);
-      } else {
-        Whole::Find(blocks, &entries, &signs);
-      }
-    }
+    explicit Found(const Block* const* blocks) { Whole::Find(blocks, &entries, &signs); }
     __mmask64 Negative(int p, int i) const { return _cvtu64_mask64(signs.negative[p][i]); }
   };
 

@@ -17,6 +17,11 @@
 namespace strata::compute {
 namespace {
 
+// A format that multiplies the blocks of four weight rows at a time.
+template <typename Format>
+inline constexpr bool kFourRows = requires {
+  &Format::template BlockDots<1>;
+};
 // A format that multiplies a block with activations in an order of its own.
 template <typename Format>
 inline constexpr bool kWideDots = requires {
@@ -146,9 +151,9 @@ struct Product256 {
     for (int64_t begin = 0; begin < blocks; begin += kChunk) {
       const int count = static_cast<int>(blocks - begin < kChunk ? blocks - begin : kChunk);
       const ReadAhead ahead(rows, begin * sizeof(Block), (begin + count) * sizeof(Block),
-                            blocks * sizeof(Block), kWholeBlocks<Format> ? 4 : 1);
-      std::conditional_t<kWholeBlocks<Format>, WholeTerms<kRows>, Terms<kRows>> terms[kChunk];
-      if constexpr (kWholeBlocks<Format>) {
+                            blocks * sizeof(Block), kFourRows<Format> ? 4 : 1);
+      std::conditional_t<kFourRows<Format>, WholeTerms<kRows>, Terms<kRows>> terms[kChunk];
+      if constexpr (kFourRows<Format>) {
         for (int i = 0; i < 8; i += 4) {
           for (int k = 0; k < count; ++k) {
             const Block* four[4];
