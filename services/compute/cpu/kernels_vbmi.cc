@@ -27,6 +27,7 @@ const Kernels& VbmiKernels() {
   static const Kernels kernels = [] {
     Kernels k = Avx512Kernels();
     k.name = "avx512vbmi";
+    Iq1Entries::Fill();
     const auto set = [&k](TensorType type, ProductFn product) {
       k.product[static_cast<size_t>(type)] = product;
     };

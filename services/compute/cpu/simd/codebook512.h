@@ -191,17 +191,17 @@ struct Iq2S512 : FormatIQ2S {
 };
 
 // IQ1's codes are 8 grid + shift; these entries are 8 (grid + 1), which exceeds them by 8 - shift.
-// Not within a function, which would look in every block whether they are there.
+// Fill() comes before the first product: a constructor would run when a program starts, with this
+// file's instructions, on processors without them, too.
 struct Iq1Entries {
-  alignas(64) uint64_t of[2048];
-  Iq1Entries() noexcept : of() {
+  alignas(64) static inline uint64_t of[2048];
+  static void Fill() {
     for (int i = 0; i < 2048; ++i) {
       // -1, 0, 1 become 0x7f, 0x80, 0x81: no byte borrows from the next.
       of[i] = ((quant::kIq1SGrid[i] ^ 0x8080808080808080) - 0x7f7f7f7f7f7f7f7f) << 3;
     }
   }
 };
-inline const Iq1Entries kIq1Entries;
 
 struct Iq1S512 : FormatIQ1S {
   static void DecodeBlocks(const Block* const* blocks, int8_t (*codes)[256]) {
@@ -215,7 +215,7 @@ struct Iq1S512 : FormatIQ1S {
       const __m512i fields = Vbmi::Fields(Words(b), 0, 0, 0, 3, 0, 6, 0, 9);
       Codebook512::StoreIndices(b.qs, fields, 0x700, index);
     }
-    __m512i Size(int i) const { return Codebook512::Entries(kIq1Entries.of, index + 8 * i); }
+    __m512i Size(int i) const { return Codebook512::Entries(Iq1Entries::of, index + 8 * i); }
     __m512i Codes(const Block& b, int i) const {
       // 8 - shift, 9 where a word's highest bit is set and else 7, in both bytes of it.
       const __m512i down =
@@ -267,7 +267,7 @@ struct Iq1M512 : FormatIQ1M {
     }
     // The codes plus 9.
     __m512i Size(int i) const {
-      const __m512i entries = Codebook512::Entries(kIq1Entries.of, index + 8 * i);
+      const __m512i entries = Codebook512::Entries(Iq1Entries::of, index + 8 * i);
       return _mm512_mask_add_epi64(entries, static_cast<__mmask8>(up >> 8 * i), entries,
                                    _mm512_set1_epi8(2));
     }

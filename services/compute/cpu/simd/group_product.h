@@ -48,9 +48,17 @@ struct GroupProduct {
         }
       }
     } else {
+      if constexpr (Weights::kFlips) {
+        // Unrolled, GCC would keep some of the sums in memory.
+#pragma GCC unroll 1
+        for (int k = 0; k < kSteps; k += kChain) {
+          AddPairs<kCount, kRows>(weights, k, x, first, dot);
+        }
+      } else {
 #pragma GCC unroll 8
-      for (int k = 0; k < kSteps; k += kChain) {
-        AddPairs<kCount, kRows>(weights, k, x, first, dot);
+        for (int k = 0; k < kSteps; k += kChain) {
+          AddPairs<kCount, kRows>(weights, k, x, first, dot);
+        }
       }
     }
     for (int r = 0; r < kRows; ++r) {
@@ -58,8 +66,9 @@ struct GroupProduct {
       for (int v = 0; v < kCount; ++v) {
         y[v][r] = Isa::MulAddF(Isa::MulF(weights.D(v), dx), Isa::ToFloat(dot[v][r]), y[v][r]);
         if constexpr (Format::kMins) {
-          const F sum = Isa::Set1F(static_cast<float>(x[r].sum[first / 32]));
-          y[v][r] = Isa::MulAddF(Isa::MulF(weights.Min(v), dx), sum, y[v][r]);
+          const int32_t sum = x[r].sum[first / 32];
+          const F min = Isa::MulF(weights.Min(v), dx);
+          y[v][r] = Isa::MulAddF(min, Isa::Set1F(static_cast<float>(sum)), y[v][r]);
         }
       }
     }

@@ -23,7 +23,7 @@ size_t ProductScratch(int64_t inputs) {
   // The largest panels: groups of 16 with minima, and magnitudes beside flips.
   return std::max({FloatProduct<V>::ScratchBytes(inputs), sizeof(Panel256<Isa, FormatQ2K>),
                    sizeof(Panel256<Isa, FormatIQ4XS>),
-                   sizeof(typename Product32<Isa, FormatQ80>::Panel),
+                   sizeof(typename Product32<Isa, FormatQ80>::template Panel<true>),
                    sizeof(typename LaneProduct<Isa, LaneNVFP4, LaneRows<Isa>>::Panel)});
 }
 

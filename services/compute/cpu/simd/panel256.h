@@ -31,7 +31,7 @@ namespace {
 // Of signed codes, which say how large they get (kLargest), what they are stored plus; 0 if that
 // is not how they are stored.
 template <typename Format>
-consteval int LiftOf() {
+constexpr int LiftOf() {
   if constexpr (Format::kSigned) {
     return Format::kLargest < 64 ? Format::kLargest : 0;
   } else {
@@ -56,7 +56,7 @@ struct Panel256 {
   // Without.
   static constexpr bool kFlips = !Isa::kHasDot && Format::kSigned && LiftOf<Format>() == 0;
   static constexpr int kExcess = Isa::kHasDot ? 0 : Format::kOffset + LiftOf<Format>();
-  static consteval int Chain() {
+  static constexpr int Chain() {
     int most = 1;  // flipped codes of eight bits, or as the format says
     if constexpr (LiftOf<Format>() != 0) {
       most = INT16_MAX / (2 * 127 * 2 * LiftOf<Format>());
@@ -173,6 +173,8 @@ struct Panel256 {
       if constexpr (Isa::kHasDot) {
         AddDots<kCount>(g, x, b, q, sum);
       } else {
+        // Steps that add to 32 bits each: unrolled, GCC would keep some of the sums in memory.
+#pragma GCC unroll 1
         for (int i = 0; i < kSteps; i += kChain) AddPairs<kCount>(g, g * kSteps + i, q, sum);
       }
     }

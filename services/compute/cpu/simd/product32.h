@@ -141,101 +141,119 @@ struct Product32 {
     }
   }
 
-  static constexpr int kVectors = Isa::kPanelVectors;
-  static constexpr int kOutputs = kVectors * kLanes;
-  static constexpr bool kFlips = !Isa::kHasDot && Format::kSigned;
-  static constexpr int kPlanes = kFlips ? 2 : 1;
-  static constexpr int kPanelRows = !Isa::kHasDot && Group::kChain == 1 ? 3 : Isa::kPanelRows;
-
-  // Up to eight blocks of kOutputs rows.
+  // Up to eight blocks of kOutputs rows, a row in each lane. If kFlips, signed codes are magnitudes
+  // beside 255 where they are negative (panel256.h): faster to multiply with and dearer to make, so
+  // for many rows of activations.
+  template <bool kWithFlips>
   struct Panel {
-    alignas(64) uint8_t codes[8][8][kPlanes][kOutputs][4];
+    static constexpr bool kFlips = kWithFlips;
+    static constexpr int kVectors = kFlips ? Isa::kPanelVectors : Group::kVectors;
+    static constexpr int kOutputs = kVectors * kLanes;
+    // See panel256.h.
+    static constexpr int kPanelRows = kFlips && Group::kChain == 1 ? 3 : Isa::kPanelRows;
+
+    alignas(64) uint8_t codes[8][8][kFlips ? 2 : 1][kOutputs][4];
     alignas(64) int32_t start[8][kOutputs];
     alignas(64) float d[8][kOutputs];
     alignas(64) float min[8][kOutputs];
-  };
-  // One of them, as GroupProduct wants it.
-  struct GroupOf {
-    static constexpr bool kFlips = Product32::kFlips;
-    const Panel& panel;
-    int block;
-    I Code(int v, int k) const { return Isa::Load(panel.codes[block][k][0][v * kLanes]); }
-    I Flip(int v, int k) const { return Isa::Load(panel.codes[block][k][1][v * kLanes]); }
-    I Start(int v) const { return Isa::Load(panel.start[block] + v * kLanes); }
-    F D(int v) const { return Isa::LoadF(panel.d[block] + v * kLanes); }
-    F Min(int v) const { return Isa::LoadF(panel.min[block] + v * kLanes); }
-  };
 
-  static void DecodeEight(const EightRows& rows, int64_t block, int lane, int i, Panel* panel) {
-    const std::byte* at[8];
-    __m256i v[8];
-    for (int r = 0; r < 8; ++r) {
-      const Block& b = rows.template At<Block>(r, block);
-      at[r] = reinterpret_cast<const std::byte*>(&b);
-      v[r] = Format::Codes(b);
-    }
-    _mm256_store_ps(panel->d[i] + lane, Format::Scales(at));
-    if constexpr (Format::kMins) _mm256_store_ps(panel->min[i] + lane, Format::Mins(at));
-    Lanes8::Transpose(v);
-    const auto store = [](void* to, __m256i x) { *static_cast<__m256i*>(to) = x; };
-    __m256i negative = _mm256_setzero_si256();
-    for (int k = 0; k < 8; ++k) {
-      if constexpr (kAdd128) v[k] = _mm256_xor_si256(v[k], _mm256_set1_epi8(-128));
-      if constexpr (kFlips) {
-        const __m256i flip = _mm256_cmpgt_epi8(_mm256_setzero_si256(), v[k]);
-        v[k] = _mm256_abs_epi8(v[k]);
-        store(panel->codes[i][k][1][lane], flip);
-        const __m256i flipped = _mm256_and_si256(v[k], flip);
-        negative = _mm256_add_epi16(negative, _mm256_maddubs_epi16(flipped, _mm256_set1_epi8(1)));
+    // One of the blocks, as GroupProduct wants it.
+    struct GroupOf {
+      static constexpr bool kFlips = kWithFlips;
+      const Panel& panel;
+      int block;
+      I Code(int v, int k) const { return Isa::Load(panel.codes[block][k][0][v * kLanes]); }
+      I Flip(int v, int k) const { return Isa::Load(panel.codes[block][k][1][v * kLanes]); }
+      I Start(int v) const { return Isa::Load(panel.start[block] + v * kLanes); }
+      F D(int v) const { return Isa::LoadF(panel.d[block] + v * kLanes); }
+      F Min(int v) const { return Isa::LoadF(panel.min[block] + v * kLanes); }
+    };
+
+    // Block number `block` of eight weight rows, to block i of the outputs from number `lane` on.
+    void DecodeEight(const EightRows& rows, int64_t block, int lane, int i) {
+      const std::byte* at[8];
+      __m256i v[8];
+      for (int r = 0; r < 8; ++r) {
+        const Block& b = rows.template At<Block>(r, block);
+        at[r] = reinterpret_cast<const std::byte*>(&b);
+        v[r] = Format::Codes(b);
       }
-      store(panel->codes[i][k][0][lane], v[k]);
+      _mm256_store_ps(d[i] + lane, Format::Scales(at));
+      if constexpr (Format::kMins) _mm256_store_ps(min[i] + lane, Format::Mins(at));
+      Lanes8::Transpose(v);
+      const auto store = [](void* to, __m256i x) { *static_cast<__m256i*>(to) = x; };
+      __m256i negative = _mm256_setzero_si256();
+      for (int k = 0; k < 8; ++k) {
+        if constexpr (kAdd128) v[k] = _mm256_xor_si256(v[k], _mm256_set1_epi8(-128));
+        if constexpr (kFlips) {
+          const __m256i flip = _mm256_cmpgt_epi8(_mm256_setzero_si256(), v[k]);
+          v[k] = _mm256_abs_epi8(v[k]);
+          store(codes[i][k][1][lane], flip);
+          const __m256i flipped = _mm256_and_si256(v[k], flip);
+          negative = _mm256_add_epi16(negative, _mm256_maddubs_epi16(flipped, _mm256_set1_epi8(1)));
+        }
+        store(codes[i][k][0][lane], v[k]);
+      }
+      if constexpr (kFlips) {
+        store(start[i] + lane, _mm256_madd_epi16(negative, _mm256_set1_epi16(1)));
+      }
     }
-    if constexpr (kFlips) {
-      store(panel->start[i] + lane, _mm256_madd_epi16(negative, _mm256_set1_epi16(1)));
-    }
-  }
 
-  template <int kRows>
-  static void Multiply(const Panel& panel, const Int8Row32* x, int64_t first_block, int blocks,
-                       float* out, int64_t out_stride) {
-    F y[kVectors][kRows];
-    for (int r = 0; r < kRows; ++r) {
-      for (int v = 0; v < kVectors; ++v) y[v][r] = Isa::LoadF(out + r * out_stride + v * kLanes);
+    // Adds the first `blocks` blocks, which are those of the inputs from first_block on.
+    template <int kRows>
+    void Multiply(const Int8Row32* x, int64_t first_block, int blocks, float* out,
+                  int64_t out_stride) const {
+      F y[kVectors][kRows];
+      for (int r = 0; r < kRows; ++r) {
+        for (int v = 0; v < kVectors; ++v) y[v][r] = Isa::LoadF(out + r * out_stride + v * kLanes);
+      }
+      for (int i = 0; i < blocks; ++i) {
+        Group::template Add<kVectors, kRows>(GroupOf{*this, i}, x, (first_block + i) * 32, y);
+      }
+      for (int r = 0; r < kRows; ++r) {
+        for (int v = 0; v < kVectors; ++v) Isa::StoreF(out + r * out_stride + v * kLanes, y[v][r]);
+      }
     }
-    for (int i = 0; i < blocks; ++i) {
-      Group::template Add<kVectors, kRows>(GroupOf{panel, i}, x, (first_block + i) * 32, y);
-    }
-    for (int r = 0; r < kRows; ++r) {
-      for (int v = 0; v < kVectors; ++v) Isa::StoreF(out + r * out_stride + v * kLanes, y[v][r]);
-    }
-  }
+  };
+  static constexpr bool kMayFlip = !Isa::kHasDot && Format::kSigned;
 
+  template <typename PanelType>
+  static void RunMany(const ProductTile& tile);
   static void Run(const ProductTile& tile);
 };
 
 template <typename Isa, typename Format>
 void Product32<Isa, Format>::Run(const ProductTile& tile) {
+  constexpr int kFewToFlip = 12;
   if (tile.row_count <= Isa::kFewRows) {
     RunFewRows<Product32<Isa, Format>, EightRows, 8>(tile);
-    return;
+  } else if (!kMayFlip || tile.row_count <= kFewToFlip) {
+    RunMany<Panel<false>>(tile);
+  } else {
+    RunMany<Panel<kMayFlip>>(tile);
   }
-  auto* panel = reinterpret_cast<Panel*>(tile.scratch);
+}
+
+template <typename Isa, typename Format>
+template <typename PanelType>
+void Product32<Isa, Format>::RunMany(const ProductTile& tile) {
+  auto* panel = reinterpret_cast<PanelType*>(tile.scratch);
   const TileRows<Int8Row32> x(tile);
   const int64_t all_blocks = tile.inputs / 32;
-  PanelReadAhead ahead(tile, kOutputs, 8 * sizeof(Block));
-  for (int o = 0; o < tile.outputs; o += kOutputs) {
-    ClearOutputs<kOutputs>(tile, o);
+  PanelReadAhead ahead(tile, PanelType::kOutputs, 8 * sizeof(Block));
+  for (int o = 0; o < tile.outputs; o += PanelType::kOutputs) {
+    ClearOutputs<PanelType::kOutputs>(tile, o);
     for (int64_t b = 0; b < all_blocks; b += 8) {
       const int blocks = static_cast<int>(all_blocks - b < 8 ? all_blocks - b : 8);
-      for (int lane = 0; lane < kOutputs; lane += 8) {
+      for (int lane = 0; lane < PanelType::kOutputs; lane += 8) {
         const EightRows rows(tile, o + lane);
-        for (int i = 0; i < blocks; ++i) DecodeEight(rows, b + i, lane, i, panel);
+        for (int i = 0; i < blocks; ++i) panel->DecodeEight(rows, b + i, lane, i);
       }
       ahead.Begin(tile.weights + o * tile.weight_row_bytes, b * sizeof(Block));
-      ForRowPieces<kPanelRows>(tile.row_count, 0, [&]<int kRows>(int r) {
+      ForRowPieces<PanelType::kPanelRows>(tile.row_count, 0, [&]<int kRows>(int r) {
         ahead(r, kRows, tile.row_count);
-        Multiply<kRows>(*panel, x.row + r, b, blocks, tile.out + r * tile.out_stride + o,
-                        tile.out_stride);
+        panel->template Multiply<kRows>(x.row + r, b, blocks, tile.out + r * tile.out_stride + o,
+                                        tile.out_stride);
       });
     }
   }
