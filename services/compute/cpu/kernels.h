@@ -40,7 +40,7 @@ struct ProductTile {
   int64_t out_stride;
   std::byte* scratch;  // at least scratch_bytes(inputs), aligned to 64 bytes
 };
-inline constexpr int kOutputsPadding = 16;
+inline constexpr int kOutputsPadding = 32;
 inline constexpr int kMostTileRows = 128;  // of row_count
 using ProductFn = void (*)(const ProductTile& tile);
 
