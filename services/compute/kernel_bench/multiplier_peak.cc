@@ -41,8 +41,10 @@ __attribute__((target("avx2"))) void Dots256() {
 #pragma GCC unroll 8
     for (int i = 0; i < kSums; ++i) {
       sum[i] = _mm256_maddubs_epi16(codes, sum[i]);
-      if (i == kSums - 1) sum[i] = _mm256_madd_epi16(sum[i], ones);
       asm volatile("" : "+x"(sum[i]));
+      if (i < kSums - 1) continue;
+      __m256i wide = _mm256_madd_epi16(sum[i], ones);
+      asm volatile("" : "+x"(wide));
     }
   }
 }

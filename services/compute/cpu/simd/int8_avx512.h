@@ -14,7 +14,7 @@ namespace {
 struct Int8Avx512 {
   static constexpr int kLanes = 16;
   static constexpr int kPanelVectors = 2;
-  static constexpr int kPanelRows = 6;
+  static constexpr int kPanelRows = 5;
   static constexpr int kFewRows = 3;
   static constexpr bool kHasDot = true;
   static constexpr int kDotBias = 128;  // what makes signed codes the unsigned factor of Dot

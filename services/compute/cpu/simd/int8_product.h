@@ -137,15 +137,15 @@ class PanelReadAhead {
   int asked_ = 0;
 };
 
-// Calls fn<kRows>(first) for pieces of the rows: as many as the instruction set shares, then fewer;
-// up to four are one piece.
+// Calls fn<kRows>(first) for pieces of the rows: as many as the instruction set shares, then one of
+// what is left.
 template <int kRows, typename Fn>
 void ForRowPieces(int rows, int first, Fn fn) {
   for (; first + kRows <= rows; first += kRows) {
     if (kRows == 3 && rows - first == 4) break;  // two and two rather than three and one
     fn.template operator()<kRows>(first);
   }
-  if constexpr (kRows > 1) ForRowPieces<(kRows > 4 ? kRows / 2 : kRows - 1)>(rows, first, fn);
+  if constexpr (kRows > 1) ForRowPieces<kRows - 1>(rows, first, fn);
 }
 
 // The pair sums of 32 codes and 32 activations, in sixteen 16-bit lanes. `size` is |codes|.

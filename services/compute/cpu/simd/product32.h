@@ -201,8 +201,8 @@ struct Product32 {
 
     // Adds the first `blocks` blocks, which are those of the inputs from first_block on.
     template <int kRows>
-    void Multiply(const Int8Row32* x, int64_t first_block, int blocks, float* out,
-                  int64_t out_stride) const {
+    [[gnu::noinline]] void Multiply(const Int8Row32* x, int64_t first_block, int blocks, float* out,
+                                    int64_t out_stride) const {
       F y[kVectors][kRows];
       for (int r = 0; r < kRows; ++r) {
         for (int v = 0; v < kVectors; ++v) y[v][r] = Isa::LoadF(out + r * out_stride + v * kLanes);
