@@ -120,9 +120,8 @@ struct LaneProduct {
   }
 
   template <int kRows>
-  [[gnu::noinline]] static void Multiply(const Panel& panel, const Int8Row32* x,
-                                         int64_t first_block, int blocks, float* out,
-                                         int64_t out_stride) {
+  static void Multiply(const Panel& panel, const Int8Row32* x, int64_t first_block, int blocks,
+                       float* out, int64_t out_stride) {
     F y[kVectors][kRows];
     for (int r = 0; r < kRows; ++r) {
       for (int v = 0; v < kVectors; ++v) y[v][r] = Isa::LoadF(out + r * out_stride + v * kLanes);

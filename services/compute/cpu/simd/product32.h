@@ -201,8 +201,8 @@ struct Product32 {
 
     // Adds the first `blocks` blocks, which are those of the inputs from first_block on.
     template <int kRows>
-    [[gnu::noinline]] void Multiply(const Int8Row32* x, int64_t first_block, int blocks, float* out,
-                                    int64_t out_stride) const {
+    void Multiply(const Int8Row32* x, int64_t first_block, int blocks, float* out,
+                  int64_t out_stride) const {
       F y[kVectors][kRows];
       for (int r = 0; r < kRows; ++r) {
         for (int v = 0; v < kVectors; ++v) y[v][r] = Isa::LoadF(out + r * out_stride + v * kLanes);
@@ -213,6 +213,12 @@ struct Product32 {
       for (int r = 0; r < kRows; ++r) {
         for (int v = 0; v < kVectors; ++v) Isa::StoreF(out + r * out_stride + v * kLanes, y[v][r]);
       }
+    }
+    // The same by itself: inlined, GCC keeps some of the sums in memory if there are flips.
+    template <int kRows>
+    [[gnu::noinline]] void MultiplyApart(const Int8Row32* x, int64_t first_block, int blocks,
+                                         float* out, int64_t out_stride) const {
+      Multiply<kRows>(x, first_block, blocks, out, out_stride);
     }
   };
   static constexpr bool kMayFlip = !Isa::kHasDot && Format::kSigned;
@@ -252,8 +258,12 @@ void Product32<Isa, Format>::RunMany(const ProductTile& tile) {
       ahead.Begin(tile.weights + o * tile.weight_row_bytes, b * sizeof(Block));
       ForRowPieces<PanelType::kPanelRows>(tile.row_count, 0, [&]<int kRows>(int r) {
         ahead(r, kRows, tile.row_count);
-        panel->template Multiply<kRows>(x.row + r, b, blocks, tile.out + r * tile.out_stride + o,
-                                        tile.out_stride);
+        float* const out = tile.out + r * tile.out_stride + o;
+        if constexpr (PanelType::kFlips) {
+          panel->template MultiplyApart<kRows>(x.row + r, b, blocks, out, tile.out_stride);
+        } else {
+          panel->template Multiply<kRows>(x.row + r, b, blocks, out, tile.out_stride);
+        }
       });
     }
   }
