@@ -56,6 +56,8 @@ struct Panel256 {
   // Without.
   static constexpr bool kFlips = !Isa::kHasDot && Format::kSigned && LiftOf<Format>() == 0;
   static constexpr int kExcess = Isa::kHasDot ? 0 : Format::kOffset + LiftOf<Format>();
+  // With either, what is added to codes as the format has them before they are stored.
+  static constexpr int kAdd = kShifted ? Isa::kDotBias - Format::kOffset : LiftOf<Format>();
   static constexpr int Chain() {
     int most = 1;  // flipped codes of eight bits, or as the format says
     if constexpr (LiftOf<Format>() != 0) {
@@ -117,14 +119,13 @@ struct Panel256 {
   // Codes of step `step` as the format has them: of the outputs of vector v, and of eight outputs.
   void Put(int step, int v, I c) {
     if constexpr (Isa::kHasDot) {
-      if constexpr (kShifted) c = Isa::Add8(c, Repeat(Isa::kDotBias - Format::kOffset));
+      if constexpr (kAdd != 0) c = Isa::Add8(c, Repeat(kAdd));
       Store(codes[step][0][v * kLanes], c);
     } else {
       PutEight(step, v * kLanes, c);
     }
   }
   void PutEight(int step, int lane, __m256i c) {
-    constexpr int kAdd = kShifted ? Isa::kDotBias - Format::kOffset : LiftOf<Format>();
     if constexpr (kFlips) {
       Store(codes[step][1][lane], _mm256_cmpgt_epi8(_mm256_setzero_si256(), c));
       c = _mm256_abs_epi8(c);
@@ -160,9 +161,7 @@ struct Panel256 {
 
   // ---- multiplying ----
 
-  // Adds block b of kCount activation rows times the panel to `out`. A function of its own:
-  // inlined, GCC keeps one or the other sum in memory, which then limits all (IQ2_XS: 49 instead of
-  // 80 Gw/s).
+  // Adds block b of kCount activation rows times the panel to `out`.
   template <int kCount>
   void Multiply(const Int8Row256* x, int64_t b, float* out, int64_t out_stride) const {
     I sum[kVectors][kCount];

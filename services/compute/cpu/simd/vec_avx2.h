@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "services/compute/cpu/simd/exp2_series.h"
 #include "services/compute/cpu/simd/lanes8.h"
 
 namespace strata::compute {
@@ -78,18 +79,14 @@ struct Vec256 {
     const __m256i half = _mm256_srai_epi32(exponent, 1);
     return Mul(Mul(p, PowerOfTwo(half)), PowerOfTwo(_mm256_sub_epi32(exponent, half)));
   }
-  // 2^x for x <= 0 by the Taylor polynomial of degree 6 (remainder below 1.3e-7) around the nearest
-  // integer, which is added to the exponent; NaN passes through.
+  // 2^x for x <= 0 by a series around the nearest integer, which is added to the exponent; NaN
+  // passes through.
   static F Exp2(F x) {
     const F lowest = Set1(-126);
     const F above = _mm256_max_ps(lowest, x);
     const F n = _mm256_round_ps(above, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     const F r = Sub(above, n);
-    F p = Set1(1.54035304e-4F);
-    for (const float c :
-         {1.33335581e-3F, 9.61812911e-3F, 5.55041087e-2F, 0.240226507F, 0.693147181F, 1.0F}) {
-      p = MulAdd(p, r, Set1(c));
-    }
+    const F p = Exp2Series<Vec256>(r);
     const __m256i exponent = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
     const F power = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), exponent));
     return _mm256_and_ps(power, _mm256_cmp_ps(x, lowest, _CMP_NLT_UQ));

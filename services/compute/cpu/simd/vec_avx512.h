@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "services/compute/cpu/simd/exp2_series.h"
 #include "services/compute/cpu/simd/lanes8.h"
 #include "services/compute/cpu/simd/vec_avx2.h"
 
@@ -85,11 +86,7 @@ struct VecAvx512 {
   static F Exp2(F x) {
     const F n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     const F r = Sub(x, n);
-    F p = Set1(1.54035304e-4F);
-    for (const float c :
-         {1.33335581e-3F, 9.61812911e-3F, 5.55041087e-2F, 0.240226507F, 0.693147181F, 1.0F}) {
-      p = MulAdd(p, r, Set1(c));
-    }
+    const F p = Exp2Series<VecAvx512>(r);
     return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, Set1(-126), _CMP_NLT_UQ), p, n);
   }
 

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "services/compute/cpu/simd/exp2_series.h"
+
 namespace strata::compute {
 
 struct VecNeon {
@@ -78,11 +80,7 @@ struct VecNeon {
     const F above = vmaxq_f32(x, lowest);
     const F n = vrndnq_f32(above);
     const F r = Sub(above, n);
-    F p = Set1(1.54035304e-4F);
-    for (const float c :
-         {1.33335581e-3F, 9.61812911e-3F, 5.55041087e-2F, 0.240226507F, 0.693147181F, 1.0F}) {
-      p = MulAdd(p, r, Set1(c));
-    }
+    const F p = Exp2Series<VecNeon>(r);
     const int32x4_t exponent = vshlq_n_s32(vcvtq_s32_f32(n), 23);
     const int32x4_t power = vaddq_s32(vreinterpretq_s32_f32(p), exponent);
     return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_s32(power), vcltq_f32(x, lowest)));
