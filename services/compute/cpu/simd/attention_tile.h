@@ -28,6 +28,7 @@ namespace strata::compute {
 
 template <typename V>
 struct AttentionKernel {
+  using F = typename V::F;
   using Cache = AttentionCache<V>;
   using Values = AttentionValues<V>;
   static constexpr int kKeys = 128;
@@ -176,7 +177,7 @@ struct AttentionKernel {
     const float factor = task.scale * std::numbers::log2e_v<float>;
     for (int i = 0; i < task.rows * task.group; ++i) {
       const float* q = task.q[i / task.group] + i % task.group * task.head_dim;
-      for (int d = 0; d < task.head_dim; ++d) tile.values[i * tile.padded + d] = q[d] * factor;
+      Scale(q, factor, task.head_dim, tile.values + i * tile.padded);
     }
     for (int i = 0; i < tile.columns; i += W::kLanes) {
       for (int d = 0; d < tile.padded; d += W::kLanes) {
@@ -187,7 +188,15 @@ struct AttentionKernel {
     Fill(tile.values, tile.end, 0);
   }
   static void Fill(float* begin, float* end, float value) {
-    while (begin < end) *begin++ = value;
+    const F all = V::Set1(value);
+    for (; begin + V::kLanes <= end; begin += V::kLanes) V::Store(begin, all);
+    if (begin < end) V::StorePartial(begin, all, end - begin);
+  }
+  static void Scale(const float* x, float factor, int n, float* out) {
+    const F factors = V::Set1(factor);
+    int i = 0;
+    for (; i + V::kLanes <= n; i += V::kLanes) V::Store(out + i, V::Mul(V::Load(x + i), factors));
+    if (i < n) V::StorePartial(out + i, V::Mul(V::LoadPartial(x + i, n - i), factors), n - i);
   }
 
   // The weights of the block's keys for all queries; asks for those of the next block.
@@ -246,9 +255,7 @@ struct AttentionKernel {
   static void Finish(const AttentionTile& task, const Tile& tile) {
     for (int i = 0; i < task.rows * task.group; ++i) {
       float* out = task.out[i / task.group] + i % task.group * task.head_dim;
-      const float* values = tile.values + i * tile.padded;
-      const float factor = 1 / tile.sum[i];
-      for (int d = 0; d < task.head_dim; ++d) out[d] = values[d] * factor;
+      Scale(tile.values + i * tile.padded, 1 / tile.sum[i], task.head_dim, out);
     }
   }
 };

@@ -18,7 +18,8 @@ template <typename V>
 struct FloatProduct {
   using F = typename V::F;
   static constexpr int kOutputs = 4;
-  static constexpr int kRows = 4;
+  // As many as leave registers for a weight and an activation of each.
+  static constexpr int kRows = V::kRegisters == 32 ? 4 : 3;
   // From this many rows on, half-precision weights are converted once instead of in every product.
   static constexpr int kManyRows = 8;
 
@@ -70,16 +71,14 @@ struct FloatProduct {
     }
   }
 
-  template <typename W, int kO>
-  static void AllRows(const typename W::Value* const* w, const ProductTile& tile, float* out) {
+  template <typename W, int kO, int kR = kRows>
+  static void AllRows(const typename W::Value* const* w, const ProductTile& tile, float* out,
+                      int r = 0) {
     const auto rows = reinterpret_cast<const float* const*>(tile.rows);
-    int r = 0;
-    for (; r + kRows <= tile.row_count; r += kRows) {
-      Dots<W, kO, kRows>(w, rows + r, tile.inputs, out + r * tile.out_stride, tile.out_stride);
+    for (; r + kR <= tile.row_count; r += kR) {
+      Dots<W, kO, kR>(w, rows + r, tile.inputs, out + r * tile.out_stride, tile.out_stride);
     }
-    for (; r < tile.row_count; ++r) {
-      Dots<W, kO, 1>(w, rows + r, tile.inputs, out + r * tile.out_stride, tile.out_stride);
-    }
+    if constexpr (kR > 1) AllRows<W, kO, kR - 1>(w, tile, out, r);
   }
 
   // `row(o, slot)` gives the address of weight row o; slot < kOutputs numbers the rows in use.

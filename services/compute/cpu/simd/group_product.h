@@ -126,6 +126,7 @@ struct GroupProduct {
           }
           const I pair = Isa::PairDot(w[v], q);
           pairs[v][r] = k == step ? pair : Isa::Add16(pairs[v][r], pair);
+          Isa::Keep(pairs[v][r]);
         }
       }
     }

@@ -84,6 +84,9 @@ struct Int8Avx2 {
   static I Mul(I a, I b) { return _mm256_mullo_epi32(a, b); }
   // Pairs of u8 x s8 products, added to 16 bits; the caller excludes overflow.
   static I PairDot(I u8, I s8) { return _mm256_maddubs_epi16(u8, s8); }
+  // Makes the compiler have x in a register here: of the sums in unrolled loops it would keep some
+  // in memory, or move them from one register to the next.
+  static void Keep(I& x) { asm("" : "+x"(x)); }
   static I Abs8(I x) { return _mm256_abs_epi8(x); }
   static I Sign8(I x, I sign) { return _mm256_sign_epi8(x, sign); }
   // sum + the pairs of 16-bit products.

@@ -175,7 +175,7 @@ struct TileRows {
 template <int kLanes>
 void ClearOutputs(const ProductTile& tile, int o) {
   for (int r = 0; r < tile.row_count; ++r) {
-    for (int i = 0; i < kLanes; ++i) tile.out[r * tile.out_stride + o + i] = 0;
+    std::memset(tile.out + r * tile.out_stride + o, 0, kLanes * sizeof(float));
   }
 }
 

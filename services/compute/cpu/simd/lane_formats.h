@@ -33,9 +33,17 @@ struct LaneBlocks {
     for (int i = 0; i < Isa::kLanes / 8; ++i) parts[i] = Bytes::Halves(at + 8 * i, offset);
     return Isa::Join(parts);
   }
+  // Of rows `first` to `first + 7`, a byte or four.
+  __m256i EightWords(int first, size_t offset) const {
+    const auto word = [&](int r) { return static_cast<int>(Bytes::Load4(at[first + r] + offset)); };
+    return _mm256_setr_epi32(word(0), word(1), word(2), word(3), word(4), word(5), word(6),
+                             word(7));
+  }
   __m256i EightBytes(int first, size_t offset) const {
-    const auto b = [&](int r) { return static_cast<int>(at[first + r][offset]); };
-    return _mm256_setr_epi32(b(0), b(1), b(2), b(3), b(4), b(5), b(6), b(7));
+    // Put together outside of the vector units, which have enough to do.
+    uint64_t bytes = 0;
+    for (int r = 7; r >= 0; --r) bytes = bytes << 8 | static_cast<uint64_t>(at[first + r][offset]);
+    return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<int64_t>(bytes)));
   }
 };
 
@@ -190,8 +198,10 @@ struct LaneNVFP4 {
   template <typename Isa, typename From>
   static void Scales(const From& from, typename Isa::F* d, typename Isa::F* /*min*/) {
     for (int group = 0; group < 4; ++group) {
-      d[group] =
-          Lanes<Isa>::Each([&](int first) { return EightScales(from.EightBytes(first, group)); });
+      d[group] = Lanes<Isa>::Each([&](int first) {
+        const __m256i words = _mm256_srli_epi32(from.EightWords(first, 0), 8 * group);
+        return EightScales(_mm256_and_si256(words, _mm256_set1_epi32(255)));
+      });
     }
   }
   // Half of the UE4M3 scale. Its seven bits moved to a float's place are that float times 2^120,

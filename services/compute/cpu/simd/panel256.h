@@ -206,7 +206,7 @@ struct Panel256 {
   }
   // The same by itself, if kApart: inlined, GCC keeps one of the sums in memory, which then limits
   // all (IQ2_XS: 49 instead of 80 Gw/s). Others are up to a tenth faster inlined.
-  static constexpr bool kApart = !Isa::kHasDot && kChain == 1 && Format::kGroup == 16;
+  static constexpr bool kApart = !Isa::kHasDot;
   template <int kCount>
   [[gnu::noinline]] void MultiplyApart(const Int8Row256* x, int64_t b, float* out,
                                        int64_t out_stride) const {
@@ -310,6 +310,7 @@ struct Panel256 {
         for (int v = 0; v < kVectors; ++v) {
           const I pair = Isa::PairDot(w[v], kFlips ? Isa::Xor(four, flip[v]) : four);
           pairs[v][r] = i == step ? pair : Isa::Add16(pairs[v][r], pair);
+          Isa::Keep(pairs[v][r]);
         }
       }
     }

@@ -55,7 +55,10 @@ struct Rows8Block {
       return offset % 4 == 0 ? low : high;
     }
   }
-  // The byte at `offset` of rows `first` to `first + 7`, as words.
+  // Of rows `first` to `first + 7`, the four bytes from `offset`, and the byte there as a word.
+  __m256i EightWords(int first, size_t offset) const {
+    return Bytes::Load(at[first / 8] + 8 * offset);
+  }
   __m256i EightBytes(int first, size_t offset) const {
     const std::byte* rows = at[first / 8];
     if constexpr (kOdd == 1) {
