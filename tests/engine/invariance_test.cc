@@ -1,6 +1,8 @@
 // The same prompt gives the same answer however it is computed.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
 #include <random>
 
 #include "common/base/status.h"
@@ -61,6 +63,37 @@ TEST_P(InvarianceTest, ChunksThreadsAndCompanyDoNotChangeTokens) {
     }
   }
   EXPECT_EQ(expected.size(), kAnswer);
+}
+
+// What the last layer does for some rows is what it does for them among all.
+TEST_P(InvarianceTest, RowsThatNobodyWantsChangeNothing) {
+  for (const char* architecture : {"llama", "qwen3moe"}) {
+    oracle::RandomModel shape;
+    shape.type = GetParam();
+    shape.architecture = architecture;
+    shape.experts = shape.architecture == "qwen3moe" ? 16 : 0;
+    shape.experts_used = shape.architecture == "qwen3moe" ? 4 : 0;
+    const std::string path = folder_ / (shape.architecture + ".gguf");
+    const absl::Status written = oracle::WriteRandomModel(path, shape);
+    ASSERT_TRUE(written.ok()) << written;
+    const std::vector<uint32_t> prompt = RandomPrompt(90, 7);
+    const auto all = AllLogits(path, SmallConfig(), prompt);
+    ASSERT_TRUE(all.ok()) << all.status();
+    const size_t vocab = all->size() / prompt.size();
+    std::vector<int32_t> everything(prompt.size());
+    std::iota(everything.begin(), everything.end(), 0);
+    for (const std::vector<int32_t>& wanted :
+         {std::vector<int32_t>{}, {89}, {0}, {0, 1, 2, 89}, {3, 40, 41, 88}, everything}) {
+      const auto some = AllLogits(path, SmallConfig(), prompt, wanted);
+      ASSERT_TRUE(some.ok()) << some.status();
+      ASSERT_EQ(some->size(), wanted.size() * vocab);
+      for (size_t i = 0; i < wanted.size(); ++i) {
+        const auto row = std::span(*all).subspan(static_cast<size_t>(wanted[i]) * vocab, vocab);
+        EXPECT_TRUE(std::ranges::equal(std::span(*some).subspan(i * vocab, vocab), row))
+            << architecture << ": row " << wanted[i] << " of " << wanted.size();
+      }
+    }
+  }
 }
 
 TEST_P(InvarianceTest, ScoresEqualTheProbabilitiesOfGeneration) {

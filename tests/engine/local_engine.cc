@@ -158,7 +158,8 @@ absl::StatusOr<std::vector<float>> ScoreDistribution(Engine& engine,
 
 absl::StatusOr<std::vector<float>> AllLogits(const std::string& model,
                                              const v1::ComputeConfig& config,
-                                             std::span<const uint32_t> tokens) {
+                                             std::span<const uint32_t> tokens,
+                                             std::optional<std::span<const int32_t>> wanted) {
   STRATA_ASSIGN_OR_RETURN(const std::unique_ptr<gguf::Model> file, gguf::Model::Open(model));
   STRATA_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend,
                           CreateCpuBackend({static_cast<int>(config.threads()),
@@ -194,16 +195,20 @@ absl::StatusOr<std::vector<float>> AllLogits(const std::string& model,
             .positions = positions,
             .slots = slots,
             .attention = {sequence, positions, std::span(&table, 1)},
+            .wanted = wanted,
             .x = {},
             .cos_sin = {}};
   STRATA_RETURN_IF_ERROR(loaded->Forward(step));
+  const std::span<const int32_t> results = wanted.value_or(positions);
   const int64_t vocab = loaded->info().vocab_size;
+  std::vector<float> host(results.size() * static_cast<size_t>(vocab));
+  if (results.empty()) return host;
+  const auto count = static_cast<int64_t>(results.size());
   STRATA_ASSIGN_OR_RETURN(const std::unique_ptr<Buffer> logits,
-                          backend->Allocate(Scratch::Bytes(rows, vocab), "logits"));
-  loaded->Logits(step, positions,
-                 Tensor{TensorType::kF32, rows, vocab, static_cast<size_t>(vocab) * sizeof(float),
+                          backend->Allocate(Scratch::Bytes(count, vocab), "logits"));
+  loaded->Logits(step, results,
+                 Tensor{TensorType::kF32, count, vocab, static_cast<size_t>(vocab) * sizeof(float),
                         logits->data()});
-  std::vector<float> host(static_cast<size_t>(rows * vocab));
   backend->CopyToHost(std::as_writable_bytes(std::span(host)), logits->data());
   return host;
 }

@@ -76,9 +76,11 @@ absl::StatusOr<std::vector<float>> ScoreDistribution(Engine& engine,
                                                      const v1::RestorePlan& plan,
                                                      double splice_budget);
 
-// Logits of all positions, straight from the model without an engine.
+// Logits of all positions, or only of those wanted (Step::wanted), straight from the model without
+// an engine.
 absl::StatusOr<std::vector<float>> AllLogits(const std::string& model,
                                              const v1::ComputeConfig& config,
-                                             std::span<const uint32_t> tokens);
+                                             std::span<const uint32_t> tokens,
+                                             std::optional<std::span<const int32_t>> wanted = {});
 
 }  // namespace strata::compute

@@ -169,7 +169,8 @@ TEST(PromptRouting, ResidentReadsNothing) {
   const Tiered::Answer answer = tiered.Generate(Text(600), 1, v1::RESIDENT);
   EXPECT_EQ(tiered.experts_read(), 0u);
   EXPECT_EQ(answer.usage.prompt_routing(), v1::RESIDENT);
-  EXPECT_EQ(answer.usage.routed_choices(), 600u * 6 * 2);  // layers, experts a token
+  // In the last of six layers only the prompt's last row has experts, two as everywhere.
+  EXPECT_EQ(answer.usage.routed_choices(), (600u * 5 + 1) * 2);
   EXPECT_GT(answer.usage.substituted_choices(), 0u);
   EXPECT_LT(answer.usage.substituted_choices(), answer.usage.routed_choices());
   EXPECT_GT(answer.usage.kept_router_mass(), 0.1);
@@ -217,7 +218,8 @@ TEST(PromptRouting, OnlyTheOriginalPromptOfAResumedAnswerIsRestricted) {
   Tiered tiered("resumed", 25, config);
   const Tiered::Answer answer = tiered.Generate(text, 61, v1::RESIDENT, 0, 0, /*resumed=*/60);
   EXPECT_EQ(answer.usage.prompt_tokens(), 100u);
-  EXPECT_EQ(answer.usage.routed_choices(), 100u * 6 * 2);
+  // Of the prompt's rows nobody wants one of the last layer: the answer goes on behind them.
+  EXPECT_EQ(answer.usage.routed_choices(), 100u * 5 * 2);
   EXPECT_GT(answer.usage.substituted_choices(), 0u);
   // With nothing of the original prompt left to restrict, it is as if FULL had been asked for.
   const Tiered::Answer all = tiered.Generate(text, 170, v1::RESIDENT, 0, 0, /*resumed=*/160);
@@ -293,7 +295,8 @@ TEST(Simulation, AgreesWithTheEngineOnARecordedRun) {
       sum.ram += counts.ram;
       sum.drive += counts.drive;
     }
-    EXPECT_EQ(choices, (40u + 399) * 6 * 2);
+    // Of the prompt, the last layer computes one row.
+    EXPECT_EQ(choices, (40u * 5 + 1 + 399 * 6) * 2);
     ASSERT_EQ(sum.all(), engine.hits + engine.misses);
     const auto all = static_cast<double>(sum.all());
     const double simulated = static_cast<double>(sum.ram) / all;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <utility>
 
 #include "common/base/log.h"
@@ -185,6 +186,21 @@ void StepLoop::RunPlan(const StepPlan& wanted) {
   }
 }
 
+void StepLoop::ListWantedRows(const StepPlan& plan, int first_chunk_row) {
+  wanted_rows_.resize(plan.decode.size());
+  std::iota(wanted_rows_.begin(), wanted_rows_.end(), 0);
+  if (!plan.chunk) return;
+  const Sequence& sequence = *Find(plan.chunk->sequence);
+  const int count = plan.chunk->count;
+  int first = count;  // of the chunk
+  if (sequence.scoring()) {
+    first = FirstScored(sequence, count);
+  } else if (sequence.computed + count >= sequence.prompt_tokens) {
+    first = count - 1;
+  }
+  for (int i = first; i < count; ++i) wanted_rows_.push_back(first_chunk_row + i);
+}
+
 absl::Status StepLoop::RunRows(const StepPlan& plan) {
   row_tokens_.clear();
   row_positions_.clear();
@@ -207,6 +223,7 @@ absl::Status StepLoop::RunRows(const StepPlan& plan) {
   for (const ScheduledRow& row : plan.decode) add_rows(row);
   const int first_chunk_row = static_cast<int>(row_tokens_.size());
   if (plan.chunk) add_rows(*plan.chunk);
+  ListWantedRows(plan, first_chunk_row);
 
   const Scratch::Scope scope(*scratch_);
   Step step{.backend = *parts_.backend,
@@ -218,6 +235,7 @@ absl::Status StepLoop::RunRows(const StepPlan& plan) {
             .positions = row_positions_,
             .slots = row_slots_,
             .attention = {row_sequence_, row_positions_, page_tables_},
+            .wanted = wanted_rows_,
             .first_prompt_row = first_chunk_row,
             .prompt_rule = {},
             .tally = {},
@@ -228,7 +246,7 @@ absl::Status StepLoop::RunRows(const StepPlan& plan) {
   Sequence* const reading = plan.chunk ? Find(plan.chunk->sequence) : nullptr;
   // Rows of an answer that is resumed are routed as they were when it was generated.
   if (reading != nullptr && reading->NextPosition(0) >= reading->answer_start()) {
-    step.first_prompt_row = step.rows();
+    step.first_prompt_row = static_cast<int>(row_tokens_.size());
   } else if (reading != nullptr) {
     step.prompt_rule = reading->routing;
     step.unmet = reading->unmet;

@@ -73,9 +73,14 @@ class StepLoop {
   // Forward and everything after it for the rows of one plan; on an error nothing has changed and
   // the same plan may be tried again.
   absl::Status RunRows(const StepPlan& plan);
+  // The rows whose results are read: those of answers, and of a prompt the last one or what is
+  // scored.
+  void ListWantedRows(const StepPlan& plan, int first_chunk_row);
   absl::Status ForwardPatiently(Step& step);
   void AfterDecode(Step& step, const StepPlan& plan);
   void AfterChunk(Step& step, const ScheduledRow& chunk, int first_row);
+  // Of the next `rows` rows, the first with a score that was asked for.
+  static int FirstScored(const Sequence& sequence, int rows);
   void ScoreChunk(Step& step, Sequence& sequence, int rows, int first_row);
   void Emit(Sequence& sequence, std::span<float> logits);
   void SaveFullBlocks(Sequence& sequence);
@@ -110,7 +115,8 @@ class StepLoop {
   std::vector<std::pair<uint32_t, ExpertId>> promotions_;  // scratch: times wanted, expert
 
   // Rows of the step being built.
-  std::vector<int32_t> row_tokens_, row_positions_, row_slots_, row_sequence_, logit_rows_;
+  std::vector<int32_t> row_tokens_, row_positions_, row_slots_, row_sequence_, wanted_rows_,
+      logit_rows_;
   std::vector<std::span<const int32_t>> page_tables_;
 
   uint64_t prompt_tokens_ = 0;

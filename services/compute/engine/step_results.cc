@@ -79,15 +79,20 @@ void StepLoop::AfterChunk(Step& step, const ScheduledRow& chunk, int first_row) 
   Emit(sequence, host);
 }
 
+int StepLoop::FirstScored(const Sequence& sequence, int rows) {
+  // Nothing behind first_position is restored, so from there on positions have no gaps.
+  int first = 0;
+  while (first < rows &&
+         sequence.NextPosition(first) < static_cast<int>(sequence.score.first_position())) {
+    ++first;
+  }
+  return first;
+}
+
 void StepLoop::ScoreChunk(Step& step, Sequence& sequence, int rows, int first_row) {
   const size_t vocab = static_cast<size_t>(logits_.cols);
   const int top = static_cast<int>(sequence.score.top_logprobs());
-  // Nothing behind first_position is restored, so from there on positions have no gaps.
-  int begin = 0;
-  while (begin < rows &&
-         sequence.NextPosition(begin) < static_cast<int>(sequence.score.first_position())) {
-    ++begin;
-  }
+  int begin = FirstScored(sequence, rows);
   // A message with whole distributions must not become too large.
   const int most =
       sequence.score.distribution()

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cmath>
+#include <vector>
 
 #include "common/base/status.h"
 
@@ -75,8 +76,9 @@ absl::StatusOr<AttentionBlock> AttentionBlock::Load(WeightLoader& loader,
 size_t AttentionBlock::ScratchBytes(const AttentionShape& shape, int rows) {
   const int64_t q_width = int64_t{shape.heads} * shape.head_dim;
   const int64_t kv_width = int64_t{shape.kv_heads} * shape.head_dim;
-  return Scratch::Bytes(rows, shape.hidden_size) + 2 * Scratch::Bytes(rows, q_width) +
-         2 * Scratch::Bytes(rows, kv_width);
+  // The last layer has a copy of the wanted rows besides, and of their rotations.
+  return 2 * Scratch::Bytes(rows, shape.hidden_size) + 2 * Scratch::Bytes(rows, q_width) +
+         2 * Scratch::Bytes(rows, kv_width) + Scratch::Bytes(rows, shape.head_dim);
 }
 
 void AttentionBlock::Keys(Step& step, std::span<float> keys) const {
@@ -90,28 +92,68 @@ void AttentionBlock::Keys(Step& step, std::span<float> keys) const {
   backend.CopyToHost(std::as_writable_bytes(keys), k.data);
 }
 
-void AttentionBlock::Forward(Step& step) const {
+void AttentionBlock::Store(Step& step, const Tensor& k, const Tensor& v) const {
+  step.backend.NormRope(k, shape_.head_dim, k_norm_, shape_.norm_eps, step.cos_sin,
+                        shape_.rope_style);
+  step.backend.StoreKv(k, v, step.slots, step.kv.Layer(layer_));
+}
+
+void AttentionBlock::Attend(Step& step, const Tensor& q, const Tensor& cos_sin,
+                            const AttentionRows& rows, const Tensor& x) const {
   Backend& backend = step.backend;
+  const Tensor attended = step.scratch.Take(q.rows, q.cols);
+  backend.NormRope(q, shape_.head_dim, q_norm_, shape_.norm_eps, cos_sin, shape_.rope_style);
+  const float scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim));
+  backend.Attention(q, rows, step.kv.Layer(layer_), scale, shape_.window, attended);
+  backend.MatMul(attended, std::array{output_}, std::array{output_bias_}, std::array{x},
+                 /*accumulate=*/true);
+}
+
+void AttentionBlock::Forward(Step& step) const {
   const Scratch::Scope scope(step.scratch);
   const int rows = step.rows();
   const Tensor h = step.scratch.Take(rows, shape_.hidden_size);
   const Tensor q = step.scratch.Take(rows, q_.rows);
   const Tensor k = step.scratch.Take(rows, k_.rows);
   const Tensor v = step.scratch.Take(rows, v_.rows);
-  const Tensor attended = step.scratch.Take(rows, q_.rows);
 
+  step.backend.RmsNorm(step.x, norm_, shape_.norm_eps, h);
+  step.backend.MatMul(h, std::array{q_, k_, v_}, std::array{q_bias_, k_bias_, v_bias_},
+                      std::array{q, k, v}, /*accumulate=*/false);
+  Store(step, k, v);
+  Attend(step, q, step.cos_sin, step.attention, step.x);
+}
+
+void AttentionBlock::ForwardLast(Step& step, std::span<const int32_t> wanted,
+                                 const Tensor& x) const {
+  Backend& backend = step.backend;
+  const Scratch::Scope scope(step.scratch);
+  const Tensor h = step.scratch.Take(step.rows(), shape_.hidden_size);
+  const Tensor k = step.scratch.Take(step.rows(), k_.rows);
+  const Tensor v = step.scratch.Take(step.rows(), v_.rows);
   backend.RmsNorm(step.x, norm_, shape_.norm_eps, h);
-  backend.MatMul(h, std::array{q_, k_, v_}, std::array{q_bias_, k_bias_, v_bias_},
-                 std::array{q, k, v}, /*accumulate=*/false);
-  backend.NormRope(q, shape_.head_dim, q_norm_, shape_.norm_eps, step.cos_sin, shape_.rope_style);
-  backend.NormRope(k, shape_.head_dim, k_norm_, shape_.norm_eps, step.cos_sin, shape_.rope_style);
+  backend.MatMul(h, std::array{k_, v_}, std::array{k_bias_, v_bias_}, std::array{k, v},
+                 /*accumulate=*/false);
+  Store(step, k, v);
 
-  const KvPool pool = step.kv.Layer(layer_);
-  backend.StoreKv(k, v, step.slots, pool);
-  const float scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim));
-  backend.Attention(q, step.attention, pool, scale, shape_.window, attended);
-  backend.MatMul(attended, std::array{output_}, std::array{output_bias_}, std::array{step.x},
-                 /*accumulate=*/true);
+  if (!wanted.empty()) {
+    std::vector<int32_t> sequence;
+    std::vector<int32_t> position;
+    for (const int32_t row : wanted) {
+      sequence.push_back(step.attention.sequence[static_cast<size_t>(row)]);
+      position.push_back(step.attention.position[static_cast<size_t>(row)]);
+    }
+    const Tensor h_wanted = step.scratch.Take(x.rows, shape_.hidden_size);
+    const Tensor q = step.scratch.Take(x.rows, q_.rows);
+    const Tensor cos_sin = step.scratch.Take(x.rows, step.cos_sin.cols);
+    backend.GatherRows(h, wanted, h_wanted);
+    backend.GatherRows(step.cos_sin, wanted, cos_sin);
+    backend.GatherRows(step.x, wanted, x);
+    backend.MatMul(h_wanted, std::array{q_}, std::array{q_bias_}, std::array{q},
+                   /*accumulate=*/false);
+    Attend(step, q, cos_sin, {sequence, position, step.attention.page_tables}, x);
+  }
+  step.x = x;
 }
 
 }  // namespace strata::compute

@@ -37,11 +37,20 @@ class AttentionBlock {
                                              int layer);
 
   void Forward(Step& step) const;
+  // The same as the last layer does it: keys and values of all rows are stored, the rest is done
+  // for the rows `wanted` only, which become step.x. `x` is memory for them [wanted, hidden_size].
+  void ForwardLast(Step& step, std::span<const int32_t> wanted, const Tensor& x) const;
   // The keys that Forward would store for step.x, copied to the host [rows, kv_heads * head_dim].
   void Keys(Step& step, std::span<float> keys) const;
   static size_t ScratchBytes(const AttentionShape& shape, int rows);
 
  private:
+  // Turns the keys and stores both.
+  void Store(Step& step, const Tensor& k, const Tensor& v) const;
+  // Adds to x what rows with these queries see.
+  void Attend(Step& step, const Tensor& q, const Tensor& cos_sin, const AttentionRows& rows,
+              const Tensor& x) const;
+
   AttentionShape shape_;
   int layer_ = 0;
   Tensor norm_;

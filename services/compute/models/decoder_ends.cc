@@ -20,8 +20,9 @@ absl::StatusOr<DecoderEnds> DecoderEnds::Load(WeightLoader& loader, Rope rope, i
 }
 
 void DecoderEnds::Begin(Step& step) const {
-  step.x = step.scratch.Take(step.rows(), embedding_.cols);
-  step.cos_sin = step.scratch.Take(step.rows(), rope_.rotary());
+  const auto rows = static_cast<int64_t>(step.tokens.size());
+  step.x = step.scratch.Take(rows, embedding_.cols);
+  step.cos_sin = step.scratch.Take(rows, rope_.rotary());
   step.backend.EmbedRows(embedding_, step.tokens, step.x);
   rope_.FillTable(step.backend, step.positions, step.cos_sin);
 }
@@ -36,7 +37,8 @@ void DecoderEnds::Logits(Step& step, std::span<const int32_t> rows, const Tensor
 }
 
 size_t DecoderEnds::ScratchBytes(int rows) const {
-  return 2 * Scratch::Bytes(rows, embedding_.cols) + Scratch::Bytes(rows, rope_.rotary());
+  // The residual stream, the rows of it that are wanted, and of those the ones picked for logits.
+  return 3 * Scratch::Bytes(rows, embedding_.cols) + Scratch::Bytes(rows, rope_.rotary());
 }
 
 absl::StatusOr<ModelInfo> ReadModelInfo(const HyperParameters& parameters,

@@ -37,9 +37,9 @@ class Model {
   // Device bytes of activations that a step of `rows` rows needs.
   virtual size_t ScratchBytes(int rows) const = 0;
 
-  // Runs all rows of the step through all layers and leaves the last hidden state in step.x. Fails
-  // only if an expert cannot be had: NotFound/DataLoss for a drive error (the same expert will fail
-  // again), Unavailable while the expert store is away (worth another try).
+  // Runs all rows of the step through all layers and leaves the last hidden state of those wanted
+  // in step.x. Fails only if an expert cannot be had: NotFound/DataLoss for a drive error (the same
+  // expert will fail again), Unavailable while the expert store is away (worth another try).
   virtual absl::Status Forward(Step& step) = 0;
 
   // The next two only if kv_shape().keys_turn.
@@ -52,7 +52,8 @@ class Model {
   // Forward.
   virtual absl::Status FreshKeys(Step& step, int layer, std::span<float> keys) = 0;
 
-  // logits[i] = output head applied to row rows[i] of step.x. Callable many times after Forward.
+  // logits[i] = output head applied to the step's row rows[i], which was wanted. Callable many
+  // times after Forward.
   virtual void Logits(Step& step, std::span<const int32_t> rows, const Tensor& logits) = 0;
 };
 

@@ -222,15 +222,22 @@ absl::Status MoeBlock::Forward(Step& step) {
 
 void MoeBlock::LookAhead(Step& step, const Tensor& logits, const Tensor& expert_out) {
   ahead_.clear();
-  if (next_ != nullptr) {
+  // The last layer has only the rows wanted to do (step.h).
+  const bool narrows = next_ != nullptr && next_->next_ == nullptr && step.wanted.has_value();
+  const int64_t all = narrows ? static_cast<int64_t>(step.wanted->size()) : step.rows();
+  if (next_ != nullptr && all > 0) {
     // Of a long prompt a part of the rows tells enough.
     constexpr int64_t kRows = 256;
-    const int64_t rows = std::min<int64_t>(step.rows(), kRows);
+    const int64_t rows = std::min(all, kRows);
     const auto experts = static_cast<size_t>(next_->shape_.experts);
     const Tensor h = expert_out.Rows(0, rows);
     const Tensor guess = logits.Rows(0, rows);
-    step.backend.RmsNorm(step.x.Rows(step.rows() - rows, rows), next_->norm_,
-                         next_->shape_.norm_eps, h);
+    Tensor x = step.x.Rows(step.rows() - rows, rows);
+    if (narrows) {
+      step.backend.GatherRows(step.x, step.wanted->last(static_cast<size_t>(rows)), h);
+      x = h;
+    }
+    step.backend.RmsNorm(x, next_->norm_, next_->shape_.norm_eps, h);
     step.backend.MatMul(h, std::array{next_->router_}, {}, std::array{guess},
                         /*accumulate=*/false);
     ahead_logits_.resize(static_cast<size_t>(rows) * experts);

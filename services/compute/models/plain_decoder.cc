@@ -1,6 +1,7 @@
 #include "services/compute/models/plain_decoder.h"
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -53,7 +54,11 @@ class PlainDecoder final : public Model {
 
   absl::Status Forward(Step& step) override {
     ends_.Begin(step);
-    return ForwardLayers(step, layers_.size());
+    if (!step.wanted || step.wanted->size() == step.tokens.size()) {
+      return ForwardLayers(step, layers_.size());
+    }
+    STRATA_RETURN_IF_ERROR(ForwardLayers(step, layers_.size() - 1));
+    return ForwardLast(step, *step.wanted);
   }
 
   void MoveKeys(Backend& backend, KvCache& kv, Scratch& scratch, std::span<const int32_t> slots,
@@ -74,7 +79,14 @@ class PlainDecoder final : public Model {
   }
 
   void Logits(Step& step, std::span<const int32_t> rows, const Tensor& logits) override {
-    ends_.Logits(step, rows, logits);
+    if (!step.wanted) return ends_.Logits(step, rows, logits);
+    std::vector<int32_t> places;  // in step.x
+    for (const int32_t row : rows) {
+      const auto place = std::ranges::lower_bound(*step.wanted, row);
+      assert(place != step.wanted->end() && *place == row);
+      places.push_back(static_cast<int32_t>(place - step.wanted->begin()));
+    }
+    ends_.Logits(step, places, logits);
   }
 
  private:
@@ -87,12 +99,28 @@ class PlainDecoder final : public Model {
   absl::Status ForwardLayers(Step& step, size_t count) {
     for (Layer& layer : std::span(layers_).first(count)) {
       layer.attention.Forward(step);
-      if (MoeBlock* moe = std::get_if<MoeBlock>(&layer.feed_forward)) {
-        STRATA_RETURN_IF_ERROR(moe->Forward(step));
-      } else {
-        std::get<FfnBlock>(layer.feed_forward).Forward(step);
-      }
+      STRATA_RETURN_IF_ERROR(FeedForward(step, layer));
     }
+    return absl::OkStatus();
+  }
+
+  // Through the last layer, from which on step.x has the wanted rows only.
+  absl::Status ForwardLast(Step& step, std::span<const int32_t> wanted) {
+    Layer& layer = layers_.back();
+    const Tensor x = step.scratch.Take(static_cast<int64_t>(wanted.size()), step.x.cols);
+    layer.attention.ForwardLast(step, wanted, x);
+    if (wanted.empty()) return absl::OkStatus();
+    const auto first_prompt_row = std::ranges::lower_bound(wanted, step.first_prompt_row);
+    const int before =
+        std::exchange(step.first_prompt_row, static_cast<int>(first_prompt_row - wanted.begin()));
+    absl::Status status = FeedForward(step, layer);
+    step.first_prompt_row = before;
+    return status;
+  }
+
+  static absl::Status FeedForward(Step& step, Layer& layer) {
+    if (MoeBlock* moe = std::get_if<MoeBlock>(&layer.feed_forward)) return moe->Forward(step);
+    std::get<FfnBlock>(layer.feed_forward).Forward(step);
     return absl::OkStatus();
   }
 

@@ -3,6 +3,7 @@
 
 #include <cassert>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "services/compute/experts/expert_source.h"
@@ -70,6 +71,10 @@ struct Step {
   std::span<const int32_t> slots;
   AttentionRows attention;
 
+  // Rows whose last hidden state somebody will read, ascending; nullopt: all of them. Of the last
+  // layer the others need only keys and values: of a long prompt all rows but one.
+  std::optional<std::span<const int32_t>> wanted;
+
   // Rows from here on read a prompt: their routing obeys `prompt_rule`, and what it did is added to
   // `tally`. unmet[layer * experts + e] counts the choices of expert e that were not granted
   // (empty: nobody wants to know).
@@ -81,10 +86,10 @@ struct Step {
   // Ask for the experts that the next layer will probably want while this one computes.
   bool look_ahead = false;
 
-  Tensor x;        // [rows, hidden_size]: residual stream
+  Tensor x;        // [rows, hidden_size]: residual stream; in the end of the rows wanted
   Tensor cos_sin;  // [rows, rotary]: rotation of each row's position, filled by the model
 
-  int rows() const { return static_cast<int>(tokens.size()); }
+  int rows() const { return static_cast<int>(x.rows); }
 };
 
 }  // namespace strata::compute
