@@ -3,6 +3,7 @@
 #include "common/quant/tensor_type.h"
 #include "services/compute/cpu/kernels.h"
 #include "services/compute/cpu/simd/codebook512.h"
+#include "services/compute/cpu/simd/codebook_lanes.h"
 #include "services/compute/cpu/simd/codebook_vbmi.h"
 #include "services/compute/cpu/simd/int8_avx512.h"
 #include "services/compute/cpu/simd/product256.h"
@@ -32,10 +33,10 @@ const Kernels& VbmiKernels() {
       k.product[static_cast<size_t>(type)] = product;
     };
     using enum TensorType;
-    set(kIQ2_XXS, &Product256<Int8Avx512, WholeFormat<WholeIQ2XXS>>::Run);
-    set(kIQ2_XS, &Product256<Int8Avx512, WholeFormat<WholeIQ2XS>>::Run);
+    set(kIQ2_XXS, &Product256<Int8Avx512, LaneFormat<LanesIQ2XXS>>::Run);
+    set(kIQ2_XS, &Product256<Int8Avx512, LaneFormat<LanesIQ2XS>>::Run);
     set(kIQ2_S, &FewRowsApart<Iq2S512, WholeFormat<WholeIQ2S>>);
-    set(kIQ3_XXS, &Product256<Int8Avx512, WholeFormat<WholeIQ3XXS>>::Run);
+    set(kIQ3_XXS, &Product256<Int8Avx512, LaneFormat<LanesIQ3XXS>>::Run);
     set(kIQ3_S, &Product256<Int8Avx512, WholeFormat<WholeIQ3S>>::Run);
     set(kIQ1_S, &FewRowsApart<Iq1S512>);
     set(kIQ1_M, &FewRowsApart<Iq1M512>);

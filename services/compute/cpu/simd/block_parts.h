@@ -13,6 +13,12 @@ inline constexpr bool kWholeBlocks = requires {
   &Format::DecodeBlocks;
 };
 
+// A format that decodes blocks with a weight row in each lane (codebook_lanes.h), for panels.
+template <typename Format>
+inline constexpr bool kLaneBlocks = requires {
+  typename Format::LanesOf;
+};
+
 // The interface of Format::Parts (codebook.h) for a format without, whose vectors of codes are read
 // one after the other.
 template <typename Format>

@@ -44,10 +44,13 @@ struct EvenSignTable {
 struct Signs {
   static constexpr EvenSignTable kTable = {};
 
-  // From 64 indices (bit 7 is ignored), one for eight weights: of two blocks, from number `first`.
+  // From 64 indices (bit 7 is ignored), one for eight weights.
+  static __m512i EvenBytes(__m512i indices) {
+    return _mm512_permutex2var_epi8(Vbmi::Load(kTable.byte), indices, Vbmi::Load(kTable.byte + 64));
+  }
+  // Of two blocks, from number `first`.
   static void Even(__m512i indices, int first, SignBits* out) {
-    const __m512i bytes =
-        _mm512_permutex2var_epi8(Vbmi::Load(kTable.byte), indices, Vbmi::Load(kTable.byte + 64));
+    const __m512i bytes = EvenBytes(indices);
     std::memcpy(out->negative[first], &bytes, sizeof(bytes));
   }
   // From sixteen 32-bit words with four sign indices each, from bit 0 up.
@@ -148,9 +151,12 @@ struct WholeIQ2XXS {
   using Block = Format::Block;
   using Entries = EightWeights;
   static constexpr const LevelTable& kLevels = Iq2Levels::kTable;
+  static const PackedGrid<256>& Grid() {
+    static const auto grid = PackedGrid<256>::Pack<2>(quant::kIq2XxsGrid, &Iq2Levels::Level);
+    return grid;
+  }
   [[gnu::always_inline]] static void Find(const Block* const* blocks, Entries* found,
                                           SignBits* out) {
-    static const auto grid = PackedGrid<256>::Pack<2>(quant::kIq2XxsGrid, &Iq2Levels::Level);
     Indices<2> index;
     for (int v = 0; v < 2; ++v) {
       // Eight times four indices, four sign indices and a scale.
@@ -159,7 +165,7 @@ struct WholeIQ2XXS {
       index.low[v] = TwoBlocks::EvenWords(a, b);
       Signs::FromWords(TwoBlocks::OddWords(a, b), 2 * v, out);
     }
-    index.template Lookup<0>(grid, found->first, found->second);
+    index.template Lookup<0>(Grid(), found->first, found->second);
   }
 };
 
@@ -168,9 +174,12 @@ struct WholeIQ2XS {
   using Block = Format::Block;
   using Entries = EightWeights;
   static constexpr const LevelTable& kLevels = Iq2Levels::kTable;
+  static const PackedGrid<512>& Grid() {
+    static const auto grid = PackedGrid<512>::Pack<2>(quant::kIq2XsGrid, &Iq2Levels::Level);
+    return grid;
+  }
   [[gnu::always_inline]] static void Find(const Block* const* blocks, Entries* found,
                                           SignBits* out) {
-    static const auto grid = PackedGrid<512>::Pack<2>(quant::kIq2XsGrid, &Iq2Levels::Level);
     Indices<2> index;
     for (int v = 0; v < 2; ++v) {
       const __m512i a = Vbmi::Load(blocks[2 * v]->qs);
@@ -180,7 +189,7 @@ struct WholeIQ2XS {
       index.high[v][0] = _mm512_test_epi8_mask(rest, _mm512_set1_epi8(1));
       Signs::Even(_mm512_srli_epi16(rest, 1), 2 * v, out);
     }
-    index.template Lookup<1>(grid, found->first, found->second);
+    index.template Lookup<1>(Grid(), found->first, found->second);
   }
 };
 
@@ -189,9 +198,12 @@ struct WholeIQ2S {
   using Block = Format::Block;
   using Entries = EightWeights;
   static constexpr const LevelTable& kLevels = Iq2Levels::kTable;
+  static const PackedGrid<1024>& Grid() {
+    static const auto grid = PackedGrid<1024>::Pack<2>(quant::kIq2SGrid, &Iq2Levels::Level);
+    return grid;
+  }
   [[gnu::always_inline]] static void Find(const Block* const* blocks, Entries* found,
                                           SignBits* out) {
-    static const auto grid = PackedGrid<1024>::Pack<2>(quant::kIq2SGrid, &Iq2Levels::Level);
     Indices<2> index;
     for (int v = 0; v < 2; ++v) {
       const Block& a = *blocks[2 * v];
@@ -207,7 +219,7 @@ struct WholeIQ2S {
       Signs::Plain(a.qs + 32, 2 * v, out);
       Signs::Plain(b.qs + 32, 2 * v + 1, out);
     }
-    index.template Lookup<2>(grid, found->first, found->second);
+    index.template Lookup<2>(Grid(), found->first, found->second);
   }
 };
 
@@ -217,10 +229,13 @@ struct WholeIQ3XXS {
   using Entries = FourWeights;
   static constexpr LevelTable kLevels =
       LevelTable::Of<4>({4, 12, 20, 28, 36, 44, 52, 62, 0, 0, 0, 0, 0, 0, 0, 0});
-  [[gnu::always_inline]] static void Find(const Block* const* blocks, Entries* found,
-                                          SignBits* out) {
+  static const PackedGrid<256>& Grid() {
     static const auto grid =
         PackedGrid<256>::Pack<4>(quant::kIq3XxsGrid, [](int value) { return (value - 4) / 8; });
+    return grid;
+  }
+  [[gnu::always_inline]] static void Find(const Block* const* blocks, Entries* found,
+                                          SignBits* out) {
     Indices<4> index;
     for (int p = 0; p < 4; ++p) {
       index.low[p] = Vbmi::Load(blocks[p]->qs);
@@ -228,7 +243,7 @@ struct WholeIQ3XXS {
     for (int p = 0; p < 4; p += 2) {
       Signs::FromWords(TwoBlocks::Halves(blocks[p]->qs + 64, blocks[p + 1]->qs + 64), p, out);
     }
-    index.template Lookup<0>(grid, found->first, found->second);
+    index.template Lookup<0>(Grid(), found->first, found->second);
   }
 };
 
@@ -238,10 +253,13 @@ struct WholeIQ3S {
   using Entries = FourWeights;
   static constexpr LevelTable kLevels =
       LevelTable::Of<4>({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15});
-  [[gnu::always_inline]] static void Find(const Block* const* blocks, Entries* found,
-                                          SignBits* out) {
+  static const PackedGrid<512>& Grid() {
     static const auto grid =
         PackedGrid<512>::Pack<4>(quant::kIq3SGrid, [](int value) { return value; });
+    return grid;
+  }
+  [[gnu::always_inline]] static void Find(const Block* const* blocks, Entries* found,
+                                          SignBits* out) {
     Indices<4> index;
     for (int p = 0; p < 4; ++p) {
       uint64_t qh;
@@ -250,7 +268,7 @@ struct WholeIQ3S {
       index.high[p][0] = _cvtu64_mask64(qh);
       Signs::Plain(blocks[p]->signs, p, out);
     }
-    index.template Lookup<1>(grid, found->first, found->second);
+    index.template Lookup<1>(Grid(), found->first, found->second);
   }
 };
 

@@ -16,6 +16,7 @@
 // So many steps of pairs are summed in 16 bits before they are scaled to 32 as fit (kChain).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -89,9 +90,29 @@ struct Panel256 {
 
   // ---- decoding ----
 
-  // Block b of eight weight rows, to the outputs from number `lane` on. Finish() comes after all.
-  void DecodeEight(const EightRows& rows, int64_t b, int lane) {
-    DecodeScales(rows, b, lane);
+  // Block b of the weight rows from number `first` of the tile on.
+  void Decode(const ProductTile& tile, int first, int64_t b) {
+    for (int lane = 0; lane < kOutputs; lane += 8) {
+      const EightRows rows(tile, first + lane);
+      DecodeScales(rows, b, lane);
+      if constexpr (!kLaneBlocks<Format>) DecodeCodes(rows, b, lane);
+    }
+    if constexpr (kLaneBlocks<Format>) {
+      for (int v = 0; v < kVectors; ++v) {
+        typename Format::LanesOf rows;
+        for (int i = 0; i < kLanes; ++i) {
+          const int o = first + v * kLanes + i;
+          rows.at[i] = tile.weights + std::min(o, tile.outputs - 1) * tile.weight_row_bytes +
+                       b * sizeof(Block);
+        }
+        Format::DecodeLanes(rows,
+                            [this, v](int step, I c) { Store(codes[step][0][v * kLanes], c); });
+      }
+    }
+    Finish();
+  }
+  // Of eight weight rows, to the outputs from number `lane` on.
+  void DecodeCodes(const EightRows& rows, int64_t b, int lane) {
     const auto spread = [this, lane](auto code) {
 #pragma GCC unroll 8
       for (int g = 0; g < 8; ++g) {

@@ -261,10 +261,7 @@ struct Product256 {
     for (int o = 0; o < tile.outputs; o += Panel::kOutputs) {
       ClearOutputs<Panel::kOutputs>(tile, o);
       for (int64_t b = 0; b < tile.inputs / 256; ++b) {
-        for (int lane = 0; lane < Panel::kOutputs; lane += 8) {
-          panel->DecodeEight(EightRows(tile, o + lane), b, lane);
-        }
-        panel->Finish();
+        panel->Decode(tile, o, b);
         ahead.Begin(tile.weights + o * tile.weight_row_bytes, b * sizeof(Block));
         ForRowPieces<Panel::kPanelRows>(tile.row_count, 0, [&]<int kCount>(int r) {
           ahead(r, kCount, tile.row_count);

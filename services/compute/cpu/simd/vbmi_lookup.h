@@ -47,6 +47,11 @@ struct LevelTable {
     for (int i = 0; i < 64; ++i) table.value[i] = levels[i % (1 << kBits)];
     return table;
   }
+  constexpr LevelTable Plus(int more) const {
+    LevelTable table = {};
+    for (int i = 0; i < 64; ++i) table.value[i] = static_cast<int8_t>(value[i] + more);
+    return table;
+  }
 };
 
 struct Vbmi {
