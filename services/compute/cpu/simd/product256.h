@@ -265,12 +265,8 @@ struct Product256 {
         ahead.Begin(tile.weights + o * tile.weight_row_bytes, b * sizeof(Block));
         ForRowPieces<Panel::kPanelRows>(tile.row_count, 0, [&]<int kCount>(int r) {
           ahead(r, kCount, tile.row_count);
-          float* const out = tile.out + r * tile.out_stride + o;
-          if constexpr (Panel::kApart) {
-            panel->template MultiplyApart<kCount>(x.row + r, b, out, tile.out_stride);
-          } else {
-            panel->template Multiply<kCount>(x.row + r, b, out, tile.out_stride);
-          }
+          panel->template Multiply<kCount>(x.row + r, b, tile.out + r * tile.out_stride + o,
+                                           tile.out_stride);
         });
       }
     }
