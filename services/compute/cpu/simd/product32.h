@@ -214,7 +214,7 @@ struct Product32 {
         for (int v = 0; v < kVectors; ++v) Isa::StoreF(out + r * out_stride + v * kLanes, y[v][r]);
       }
     }
-    // The same by itself: inlined, GCC keeps some of the sums in memory if there are flips.
+    // The same by itself: inlined, GCC keeps some of the sums in memory (panel256.h).
     template <int kRows>
     [[gnu::noinline]] void MultiplyApart(const Int8Row32* x, int64_t first_block, int blocks,
                                          float* out, int64_t out_stride) const {
@@ -259,7 +259,7 @@ void Product32<Isa, Format>::RunMany(const ProductTile& tile) {
       ForRowPieces<PanelType::kPanelRows>(tile.row_count, 0, [&]<int kRows>(int r) {
         ahead(r, kRows, tile.row_count);
         float* const out = tile.out + r * tile.out_stride + o;
-        if constexpr (PanelType::kFlips) {
+        if constexpr (kMayFlip) {
           panel->template MultiplyApart<kRows>(x.row + r, b, blocks, out, tile.out_stride);
         } else {
           panel->template Multiply<kRows>(x.row + r, b, blocks, out, tile.out_stride);
