@@ -223,12 +223,9 @@ absl::Status MoeBlock::Forward(Step& step) {
 void MoeBlock::LookAhead(Step& step, const Tensor& logits, const Tensor& expert_out) {
   ahead_.clear();
   // The last layer has only the rows wanted to do (step.h).
-  int64_t all = step.rows();
-  bool narrows = false;
-  if (next_ != nullptr && next_->next_ == nullptr && step.wanted) {
-    all = static_cast<int64_t>(step.wanted->size());
-    narrows = all < step.rows();
-  }
+  const bool narrows =
+      next_ != nullptr && next_->layer_ + 1 == step.kv.shape().layers && step.wanted.has_value();
+  const int64_t all = narrows ? static_cast<int64_t>(step.wanted->size()) : step.rows();
   if (next_ != nullptr && all > 0) {
     // Of a long prompt a part of the rows tells enough.
     constexpr int64_t kRows = 256;

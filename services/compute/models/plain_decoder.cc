@@ -54,9 +54,8 @@ class PlainDecoder final : public Model {
 
   absl::Status Forward(Step& step) override {
     ends_.Begin(step);
-    if (!step.wanted || step.wanted->size() == step.tokens.size()) {
-      return ForwardLayers(step, layers_.size());
-    }
+    if (step.wanted && step.wanted->size() == step.tokens.size()) step.wanted.reset();
+    if (!step.wanted) return ForwardLayers(step, layers_.size());
     STRATA_RETURN_IF_ERROR(ForwardLayers(step, layers_.size() - 1));
     return ForwardLast(step, *step.wanted);
   }

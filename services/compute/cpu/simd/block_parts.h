@@ -16,7 +16,7 @@ inline constexpr bool kWholeBlocks = requires {
 // A format that decodes blocks with a weight row in each lane (codebook_lanes.h), for panels.
 template <typename Format>
 inline constexpr bool kLaneBlocks = requires {
-  typename Format::LanesOf;
+  Format::kInLanes;
 };
 
 // The interface of Format::Parts (codebook.h) for a format without, whose vectors of codes are read

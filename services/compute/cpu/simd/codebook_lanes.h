@@ -14,6 +14,7 @@
 #include "services/compute/cpu/simd/codebook_vbmi.h"
 #include "services/compute/cpu/simd/int8_avx512.h"
 #include "services/compute/cpu/simd/lane_formats.h"
+#include "services/compute/cpu/simd/lane_product.h"
 #include "services/compute/cpu/simd/vbmi_lookup.h"
 
 namespace strata::compute {
@@ -102,26 +103,29 @@ struct LanesIQ3XXS : WholeIQ3XXS {
 // WholeFormat with panels made like this.
 template <typename Lanes>
 struct LaneFormat : WholeFormat<Lanes> {
-  using LanesOf = LaneBlocks<Int8Avx512>;
-  // Calls put(step, codes) with the codes plus 128 of weights 4 step and on of every row.
+  static constexpr bool kInLanes = true;
+  // Of block b of the tile's weight rows from number `first` on, calls put(step, codes) with the
+  // codes plus 128 of weights 4 step and on of every row.
   template <typename Put>
-  [[gnu::noinline]] static void DecodeLanes(const LaneBlocks<Int8Avx512>& rows, Put put) {
+  [[gnu::noinline]] static void DecodeLanes(const ProductTile& tile, int first, int64_t b,
+                                            Put put) {
+    const LaneRows<Int8Avx512> rows(tile, first);
     typename Lanes::Indices indices;
-    Lanes::Load(rows, &indices);
+    Lanes::Load(rows.template At<typename Lanes::Block>(b), &indices);
     const auto& grid = Lanes::Grid();
     constexpr int kSteps = 64 / Lanes::Indices::kWords;  // of a word of indices
     constexpr int kAtOnce = 4;
     for (int w = 0; w < Lanes::Indices::kWords; w += kAtOnce) {
       __m512i low[kAtOnce];
       __mmask64 high[kAtOnce][Vbmi::kMostHigh];
-      __m512i first[kAtOnce];
-      __m512i second[kAtOnce];
+      __m512i first_bytes[kAtOnce];
+      __m512i second_bytes[kAtOnce];
       for (int i = 0; i < kAtOnce; ++i) {
         low[i] = indices.low[w + i];
         for (int j = 0; j < Lanes::kHigh; ++j) high[i][j] = indices.high[w + i][j];
       }
-      Vbmi::Lookup<Lanes::kHigh>(grid.byte[0], low, high, first);
-      Vbmi::Lookup<Lanes::kHigh>(grid.byte[1], low, high, second);
+      Vbmi::Lookup<Lanes::kHigh>(grid.byte[0], low, high, first_bytes);
+      Vbmi::Lookup<Lanes::kHigh>(grid.byte[1], low, high, second_bytes);
 #pragma GCC unroll 4
       for (int i = 0; i < kAtOnce; ++i) {
         __m512i signs;
@@ -129,7 +133,7 @@ struct LaneFormat : WholeFormat<Lanes> {
         for (int s = 0; s < kSteps; ++s) {
           const int step = (w + i) * kSteps + s;
           // Codes with 128 added, of which zero minus them has 128 added again.
-          __m512i code = _mm512_permutexvar_epi8(Levels<kSteps>(first[i], second[i], s),
+          __m512i code = _mm512_permutexvar_epi8(Levels<kSteps>(first_bytes[i], second_bytes[i], s),
                                                  Vbmi::Load(kLevelsPlus128.value));
           // A byte has the signs of two steps.
           if (s % 2 == 0) {

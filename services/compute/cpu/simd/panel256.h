@@ -16,7 +16,6 @@
 // So many steps of pairs are summed in 16 bits before they are scaled to 32 as fit (kChain).
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -99,13 +98,7 @@ struct Panel256 {
     }
     if constexpr (kLaneBlocks<Format>) {
       for (int v = 0; v < kVectors; ++v) {
-        typename Format::LanesOf rows;
-        for (int i = 0; i < kLanes; ++i) {
-          const int o = first + v * kLanes + i;
-          rows.at[i] = tile.weights + std::min(o, tile.outputs - 1) * tile.weight_row_bytes +
-                       b * sizeof(Block);
-        }
-        Format::DecodeLanes(rows,
+        Format::DecodeLanes(tile, first + v * kLanes, b,
                             [this, v](int step, I c) { Store(codes[step][0][v * kLanes], c); });
       }
     }
